@@ -1,0 +1,32 @@
+"""What a lever can set on one model of a server, in the serving engine's own terms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Batching:
+    """Dynamic batching: requests wait at most `delay_us` for company."""
+
+    delay_us: int = 0
+    preferred_sizes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSettings:
+    """The tunable part of one model's configuration.
+
+    instances: execution instances of the model in one pod (all its GPUs together).
+    max_batch_size: largest batch in items; 0 means that the model cannot batch.
+    batching: None when dynamic batching is off.
+    """
+
+    instances: int
+    max_batch_size: int
+    batching: Batching | None = None
+
+
+#: model name → settings, for one pod
+PodSettings = Mapping[str, ModelSettings]
