@@ -1,0 +1,1 @@
+"""The `slo` command, also `kubectl slo`: what the operator saw and did, readable."""
