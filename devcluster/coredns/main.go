@@ -1,0 +1,17 @@
+// Command coredns is CoreDNS with the plugins that a cluster without a way out needs: names of Services and pods, a
+// cache, and the two health endpoints. Plugins that talk to clouds, and "forward", are left out.
+package main
+
+import (
+	_ "github.com/coredns/coredns/plugin/cache"
+	_ "github.com/coredns/coredns/plugin/errors"
+	_ "github.com/coredns/coredns/plugin/health"
+	_ "github.com/coredns/coredns/plugin/kubernetes"
+	_ "github.com/coredns/coredns/plugin/ready"
+
+	"github.com/coredns/coredns/coremain"
+)
+
+func main() {
+	coremain.Run()
+}
