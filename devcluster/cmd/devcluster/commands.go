@@ -13,6 +13,9 @@ import (
 	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
+
+	"inferenceslo.dev/devcluster/internal/exporter"
+	"inferenceslo.dev/devcluster/internal/gpuplugin"
 )
 
 // commands is the table of programs in the binary. Each reads os.Args, of which the first element is its own name, and
@@ -25,6 +28,8 @@ var commands = map[string]func(){
 	"kube-proxy":              run(proxy.NewProxyCommand),
 	"kubelet":                 run(func() *cobra.Command { return kubelet.NewKubeletCommand(context.Background()) }),
 	"kubectl":                 run(cmd.NewDefaultKubectlCommand),
+	"gpu-device-plugin":       run(gpuplugin.NewCommand),
+	"emulated-exporter":       run(exporter.NewCommand),
 }
 
 func run(build func() *cobra.Command) func() {
