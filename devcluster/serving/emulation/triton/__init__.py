@@ -1,0 +1,1 @@
+"""Triton Python-backend models; each `model.py` of the repository imports one of them."""

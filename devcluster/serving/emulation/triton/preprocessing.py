@@ -1,0 +1,34 @@
+"""Prompt → token ids, on the emulated cores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..tokens import PromptTokenizer
+from .instance import Instance, input_array, response
+
+
+class Preprocessing(Instance):
+    """PROMPT bytes [b, 1] → INPUT_IDS int32 [b, MAX_TOKENS], LENGTH int32 [b, 1]."""
+
+    def initialize(self, args: Mapping[str, str]) -> None:
+        super().initialize(args)
+        self._tokenizer = PromptTokenizer()
+        self._stage = self.stage()
+
+    def execute(self, requests: Sequence[Any]) -> list[Any]:
+        """Tokenizes for real; the cores are busy for the time of all prompts, one after the other."""
+        responses = []
+        with self._stage.running(1.0):
+            seconds = 0.0
+            for request in requests:
+                prompts = input_array(request, "PROMPT").reshape(-1)
+                rows = [self._tokenizer.encode(prompt.decode("utf-8", "replace")) for prompt in prompts]
+                lengths = np.array([[length] for _, length in rows], np.int32)
+                responses.append(response(INPUT_IDS=np.stack([ids for ids, _ in rows]), LENGTH=lengths))
+                seconds += sum(self.profile.preprocessing.seconds(length) for _, length in rows)
+            self._stage.until(self.with_faults(seconds))
+        return responses

@@ -1,0 +1,5 @@
+"""The large assistant's forward pass."""
+
+from emulation.triton.forward import Forward as TritonPythonModel
+
+__all__ = ["TritonPythonModel"]
