@@ -1,0 +1,164 @@
+"""Which metric families are read, as data: one line per family, a fixed number of queries per tick.
+
+Expressions are templates: $window is the rate window, $scope the matcher of served namespaces,
+$exported the same for exporters whose own namespace label was renamed by the scrape (honor_labels
+off). Duplicates of highly available Prometheus pairs or of two scrape jobs fall together in `max`;
+the sum over versions and GPUs is taken by the reader. None of them ends in `or vector(0)`: no data
+must stay no data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from string import Template
+
+from slo_operator.config import GatewayHistogramConfig
+
+_ROW = "namespace, pod, model, version, gpu_uuid"
+
+
+class Field(StrEnum):
+    """What a model row's family fills."""
+
+    REQUESTS = "requests"
+    FAILURES = "failures"
+    EXECUTIONS = "executions"
+    INFERENCES = "inferences"
+    REQUEST_US = "request_us"
+    QUEUE_US = "queue_us"
+    COMPUTE_INPUT_US = "compute_input_us"
+    COMPUTE_INFER_US = "compute_infer_us"
+    COMPUTE_OUTPUT_US = "compute_output_us"
+    SUMMARY_COUNT = "summary_count"
+    PENDING = "pending"
+    PENDING_GROWTH = "pending_growth"
+
+
+class PodField(StrEnum):
+    """What a family fills for a whole pod or one of its GPUs."""
+
+    CPU_CORES = "cpu_cores"
+    CPU_THROTTLED = "cpu_throttled"
+    GPU_BUSY = "gpu_busy"
+    GPU_MEMORY_USED = "gpu_memory_used"
+    GPU_MEMORY_FREE = "gpu_memory_free"
+
+
+@dataclass(frozen=True, slots=True)
+class RowQuery:
+    """One family of a model's row; `cumulative` ones are counters and never negative."""
+
+    field: Field
+    template: str
+
+
+def _counter(field: Field, family: str, extra: str = "") -> RowQuery:
+    return RowQuery(field, f"max by ({_ROW}{extra}) (increase({family}{{$scope}}[$window]))")
+
+
+#: Triton core's families (metrics guide; names checked on 2.51)
+TRITON_ROWS: tuple[RowQuery, ...] = (
+    _counter(Field.REQUESTS, "nv_inference_request_success"),
+    _counter(Field.FAILURES, "nv_inference_request_failure", ", reason"),
+    _counter(Field.EXECUTIONS, "nv_inference_exec_count"),
+    _counter(Field.INFERENCES, "nv_inference_count"),
+    _counter(Field.REQUEST_US, "nv_inference_request_duration_us"),
+    _counter(Field.QUEUE_US, "nv_inference_queue_duration_us"),
+    _counter(Field.COMPUTE_INPUT_US, "nv_inference_compute_input_duration_us"),
+    _counter(Field.COMPUTE_INFER_US, "nv_inference_compute_infer_duration_us"),
+    _counter(Field.COMPUTE_OUTPUT_US, "nv_inference_compute_output_duration_us"),
+    _counter(Field.SUMMARY_COUNT, "nv_inference_request_summary_us_count"),
+    RowQuery(Field.PENDING, f"max by ({_ROW}) (nv_inference_pending_request_count{{$scope}})"),
+    RowQuery(
+        Field.PENDING_GROWTH,
+        f"max by ({_ROW}) (delta(nv_inference_pending_request_count{{$scope}}[$window]))",
+    ),
+)
+
+#: the server's own quantiles over the last 60 s, in microseconds
+REQUEST_QUANTILES = "max by (namespace, pod, model, quantile) (nv_inference_request_summary_us{$scope})"
+COMPUTE_QUANTILES = "max by (namespace, pod, model, quantile) (nv_inference_compute_infer_summary_us{$scope})"
+
+#: raw scrapes of one series per pod: scrape interval, coverage of the window, age of the last sample
+COVERAGE = 'nv_inference_request_success{$scope, model=~"$probes"}[$window]'
+
+#: raw scrapes of what blocks are made of, for the pods of a change in flight
+BLOCKS = (
+    '{__name__=~"nv_inference_request_(success|failure|duration_us)", $scope, pod=~"$pods", '
+    'model=~"$models"}[$window]'
+)
+
+_BY_POD = "namespace, pod, exported_namespace, exported_pod"
+_CPU = 'container!="", container!="POD"'
+
+
+def _two_scopes(body: str, matchers: str = "") -> str:
+    """The same family by the pod's own labels, or by an exporter's renamed ones."""
+    tail = f", {matchers}" if matchers else ""
+    return f"{body.replace('{}', '{$scope' + tail + '}')} or {body.replace('{}', '{$exported' + tail + '}')}"
+
+
+POD_QUERIES: dict[PodField, str] = {
+    PodField.CPU_CORES: _two_scopes(
+        f"max by ({_BY_POD}, container, exported_container)"
+        " (rate(container_cpu_usage_seconds_total{}[$window]))",
+        _CPU,
+    ),
+    PodField.CPU_THROTTLED: _two_scopes(
+        f"max by ({_BY_POD}) (increase(container_cpu_cfs_throttled_periods_total{{}}[$window]))"
+        f" / max by ({_BY_POD}) (increase(container_cpu_cfs_periods_total{{}}[$window]))",
+        _CPU,
+    ),
+    PodField.GPU_BUSY: _two_scopes(
+        f"max by ({_BY_POD}, UUID, GPU_I_ID) (avg_over_time(DCGM_FI_PROF_GR_ENGINE_ACTIVE{{}}[$window]))"
+    ),
+    PodField.GPU_MEMORY_USED: _two_scopes(f"max by ({_BY_POD}, UUID, GPU_I_ID) (DCGM_FI_DEV_FB_USED{{}})"),
+    PodField.GPU_MEMORY_FREE: _two_scopes(f"max by ({_BY_POD}, UUID, GPU_I_ID) (DCGM_FI_DEV_FB_FREE{{}})"),
+}
+
+
+def fill(template: str, **values: str) -> str:
+    """Put the values into a template; KeyError for one that is missing."""
+    return Template(template).substitute(values)
+
+
+def matcher(label: str, values: tuple[str, ...]) -> str:
+    """`label=~"a|b"` with everything quoted, so that a name is never read as an expression."""
+    return f'{label}=~"{alternatives(values)}"'
+
+
+def alternatives(values: tuple[str, ...]) -> str:
+    """`a|b`, escaped for RE2 within a double-quoted PromQL string."""
+    special = set(".+*?()|[]{}^$\\")
+    return "|".join("".join("\\\\" + c if c in special else c for c in v).replace('"', '\\"') for v in values)
+
+
+def gateway_buckets(config: GatewayHistogramConfig, window: str) -> str:
+    """Increase of a gateway's buckets by model, served namespace and status."""
+    return _gateway(config, "_bucket", window, ", le")
+
+
+def gateway_age(config: GatewayHistogramConfig, now: float) -> str:
+    """Seconds since the newest sample of each model's histogram."""
+    by = _gateway_labels(config)
+    return f"{now:.3f} - max by ({by}) (timestamp({config.family}_count{_matchers(config)}))"
+
+
+def _gateway(config: GatewayHistogramConfig, suffix: str, window: str, extra: str) -> str:
+    by = _gateway_labels(config)
+    status = f", {config.status_label}" if config.status_label else ""
+    return f"sum by ({by}{status}{extra}) (increase({config.family}{suffix}{_matchers(config)}[{window}]))"
+
+
+def _gateway_labels(config: GatewayHistogramConfig) -> str:
+    return ", ".join(label for label in (config.model_label, config.namespace_label) if label)
+
+
+def _matchers(config: GatewayHistogramConfig) -> str:
+    pairs = (f'{k}="{_quoted(v)}"' for k, v in sorted(config.match_labels.items()))
+    return "{" + ", ".join(pairs) + "}"
+
+
+def _quoted(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"')
