@@ -5,15 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from slo_operator.api.names import GROUP, KIND, PLURAL, SHORT_NAME, SINGULAR, VERSION
-from slo_operator.api.rules import Rule
 from slo_operator.api.schema import structural
 from slo_operator.api.spec import InferenceSLOSpec
 from slo_operator.api.status import InferenceSLOStatus
 
-_NAME = Rule(
-    "self.metadata.name.size() <= 32 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
-    "metadata.name: at most 32 lower-case letters, digits and '-', beginning with a letter, since the names of Services are made of it",
-)
+#: <resource>-<server>-headless, the longest name made of it, has to be a DNS label: 32 + 1 + 20 + 9 < 63
+NAME_LIMIT = 32
+
+#: a pattern and no rule: the length that rules see of metadata.name is not ours to bound
+_METADATA = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": NAME_LIMIT, "pattern": "^[a-z]([-a-z0-9]*[a-z0-9])?$"},
+    },
+}
 
 
 def custom_resource_definition() -> dict[str, Any]:
@@ -44,17 +49,16 @@ def custom_resource_definition() -> dict[str, Any]:
 
 def _schema() -> dict[str, Any]:
     return {
-        "description": "Inference with service-level objectives: models, their targets, and the GPUs that they may use.",
+        "description": "Inference with service-level objectives: models, targets, and the GPUs they may use.",
         "type": "object",
         "required": ["spec"],
         "properties": {
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
-            "metadata": {"type": "object"},
+            "metadata": _METADATA,
             "spec": structural(InferenceSLOSpec, "spec"),
             "status": structural(InferenceSLOStatus, "status"),
         },
-        "x-kubernetes-validations": [_NAME.schema()],
     }
 
 

@@ -22,16 +22,18 @@ _ONE_ROLE = "a model has one role: it stands in one of preprocess, forward, post
 class Stages(ApiModel):
     """Members of the pipeline by role; what is not named is found out from the ensemble."""
 
-    preprocess: _Members = []
-    forward: _Members = []
-    postprocess: _Members = []
+    preprocess: _Members = Field(default_factory=list)
+    forward: _Members = Field(default_factory=list)
+    postprocess: _Members = Field(default_factory=list)
 
     model_config = ConfigDict(
         json_schema_extra=validations(
             Rule(
                 "!(has(self.preprocess) && has(self.forward) && self.preprocess.exists(m, m in self.forward))"
-                " && !(has(self.preprocess) && has(self.postprocess) && self.preprocess.exists(m, m in self.postprocess))"
-                " && !(has(self.forward) && has(self.postprocess) && self.forward.exists(m, m in self.postprocess))",
+                " && !(has(self.preprocess) && has(self.postprocess)"
+                " && self.preprocess.exists(m, m in self.postprocess))"
+                " && !(has(self.forward) && has(self.postprocess)"
+                " && self.forward.exists(m, m in self.postprocess))",
                 _ONE_ROLE,
             )
         )

@@ -36,7 +36,7 @@ class CSIVolume(ApiModel):
             Annotated[str, StringConstraints(max_length=1024)],
         ],
         Field(max_length=32),
-    ] = {}
+    ] = Field(default_factory=dict)
 
 
 class HostPathVolume(ApiModel):
@@ -56,7 +56,8 @@ class Volume(ApiModel):
     model_config = ConfigDict(
         json_schema_extra=validations(
             Rule(
-                "[has(self.persistentVolumeClaim), has(self.nfs), has(self.csi), has(self.hostPath)].filter(x, x).size() == 1",
+                "[has(self.persistentVolumeClaim), has(self.nfs), has(self.csi), has(self.hostPath)]"
+                ".filter(x, x).size() == 1",
                 _ONE_VOLUME,
             )
         )

@@ -14,7 +14,7 @@ from slo_operator.api.status import InferenceSLOStatus
 
 
 class SpecError(ValueError):
-    """A spec that cannot be read. `problems` are lines of the form `spec.servers[0].image: what would be right`."""
+    """A spec that cannot be read. `problems` are lines: `spec.pools[0].maxGPUs: what would be right`."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         self.problems = tuple(problems)
@@ -50,7 +50,7 @@ class InferenceSLO:
         )
 
     def owner_reference(self) -> dict[str, Any]:
-        """For children: garbage collection removes them with the resource, also while the operator is down."""
+        """For children: they go with the resource, also while the operator is down."""
         return owner_reference(self.name, self.uid)
 
 

@@ -80,9 +80,15 @@ def _resolve(node: Mapping[str, Any], defs: Mapping[str, Any]) -> dict[str, Any]
     if "$ref" in out:
         out = _resolve(defs[out.pop("$ref").rsplit("/", 1)[-1]], defs) | out
     if isinstance(out.get("default"), dict):
-        # the fields of an object have defaults of their own
-        out["default"] = {}
+        # written out: rules see an object's default before its fields get theirs
+        out["default"] = _without_nulls(out["default"])
     return out
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(child) for key, child in value.items() if child is not None}
+    return value
 
 
 def _check_bounds(node: Mapping[str, Any], path: str) -> None:

@@ -17,7 +17,7 @@ from slo_operator.api.model import ServedModel
 from slo_operator.api.repository import Repository
 from slo_operator.api.rules import Rule, list_map, validations
 from slo_operator.api.template import PodTemplate
-from slo_operator.api.types import Percentage, PositiveDuration
+from slo_operator.api.types import DURATION_PATTERN, Percentage, PositiveDuration
 from slo_tuner.policy import Mode
 
 LabelValue = Annotated[str, StringConstraints(max_length=63)]
@@ -114,8 +114,8 @@ class Server(ApiModel):
     target: Target | None = None
     accelerator: Accelerator = Accelerator()
     template: PodTemplate | None = None
-    """Merged into the rendered pod as kubectl would: tolerations, service account, environment, volumes, labels,
-    resources, further arguments. Fields that the operator owns are refused by name."""
+    """Merged into the rendered pod as kubectl would: tolerations, service account, environment, volumes,
+    labels, resources, further arguments. Fields that the operator owns are refused by name."""
     replicas: Replicas = Replicas()
     models: Annotated[
         list[ServedModel], Field(min_length=1, max_length=16, json_schema_extra=list_map("name"))
@@ -169,7 +169,7 @@ class Rollout(ApiModel):
     model_config = ConfigDict(
         json_schema_extra=validations(
             Rule(
-                "!self.analysis.matches('^([0-9]+([.][0-9]+)?(us|ms|s|m|h))+$') || duration(self.analysis) >= duration('10s')",
+                f"!self.analysis.matches('{DURATION_PATTERN}') || duration(self.analysis) >= duration('10s')",
                 "rollout.analysis must be at least 10s",
                 field=".analysis",
             )
@@ -184,7 +184,10 @@ class Rollout(ApiModel):
 
 
 _POOL_EXISTS = "every server's pool must be a name of spec.pools"
-_FITS = "the servers' minimums must fit into the pool: the sum of replicas.min × accelerator.gpus must not be above maxGPUs"
+_FITS = (
+    "the servers' minimums must fit into the pool:"
+    " the sum of replicas.min × accelerator.gpus must not be above maxGPUs"
+)
 
 
 class InferenceSLOSpec(ApiModel):
@@ -205,10 +208,7 @@ class InferenceSLOSpec(ApiModel):
             Rule(
                 "self.servers.all(s, self.pools.exists(p, p.name == s.pool))",
                 _POOL_EXISTS,
-                "'server ' + self.servers.filter(s, !self.pools.exists(p, p.name == s.pool))[0].name"
-                " + ': pool ' + self.servers.filter(s, !self.pools.exists(p, p.name == s.pool))[0].pool"
-                " + ' is not a name of spec.pools'",
-                ".servers",
+                field=".servers",
             ),
             Rule(
                 "self.pools.all(p, self.servers.filter(s, s.pool == p.name)"

@@ -82,7 +82,7 @@ class ModelSettingsStatus(StatusModel):
     max_batch_size: Annotated[int, Field(ge=0)] | None = None
     queue_delay: ShortText | None = None
     """Longest wait for company; absent while dynamic batching is off."""
-    preferred_sizes: Annotated[list[int], Field(max_length=32)] = []
+    preferred_sizes: Annotated[list[int], Field(max_length=32)] = Field(default_factory=list)
     pods: ShortText | None = None
     """Pods that run exactly this, such as 2/2."""
 
@@ -96,9 +96,9 @@ class ChangeStatus(StatusModel):
     lever: ShortText
     phase: ShortText
     since: Time
-    pods: Annotated[list[ShortText], Field(max_length=256)] = []
+    pods: Annotated[list[ShortText], Field(max_length=256)] = Field(default_factory=list)
     """Pods with the new settings; the first is the canary."""
-    settings: SettingsList = []
+    settings: SettingsList = Field(default_factory=list)
     message: Message = ""
     """Samples, misses, tolerance and the verdict so far."""
 
@@ -156,7 +156,7 @@ class BreakdownStatus(StatusModel):
     forward_p99: ShortText | None = None
     outside_gpu: Annotated[ShortText | None, Field(alias="outsideGPU")] = None
     """p99 of the request minus p99 of the forward stage."""
-    stages: Annotated[list[StageStatus], Field(max_length=32)] = []
+    stages: Annotated[list[StageStatus], Field(max_length=32)] = Field(default_factory=list)
 
 
 class BottleneckStatus(StatusModel):
@@ -165,7 +165,7 @@ class BottleneckStatus(StatusModel):
     reason: ShortText
     model: ShortText = ""
     message: Message = ""
-    evidence: Evidence = {}
+    evidence: Evidence = Field(default_factory=dict)
 
 
 class RecommendationStatus(StatusModel):
@@ -173,7 +173,7 @@ class RecommendationStatus(StatusModel):
 
     lever: ShortText
     message: Message = ""
-    settings: SettingsList = []
+    settings: SettingsList = Field(default_factory=list)
     replicas: Annotated[int, Field(ge=0)] | None = None
     predicted: ShortText | None = None
     """Predicted latency at the objective's quantile."""
@@ -194,12 +194,14 @@ class ModelStatus(StatusModel):
 
     server: ShortText
     name: ShortText
-    slo: Annotated[list[ObjectiveStatus], Field(max_length=16, json_schema_extra=list_map("objective"))] = []
+    slo: Annotated[list[ObjectiveStatus], Field(max_length=16, json_schema_extra=list_map("objective"))] = (
+        Field(default_factory=list)
+    )
     breakdown: BreakdownStatus | None = None
     bottleneck: BottleneckStatus | None = None
-    settings: SettingsList = []
+    settings: SettingsList = Field(default_factory=list)
     recommendation: RecommendationStatus | None = None
-    levers: Annotated[list[LeverStatus], Field(max_length=16)] = []
+    levers: Annotated[list[LeverStatus], Field(max_length=16)] = Field(default_factory=list)
 
 
 class DecisionStatus(StatusModel):
@@ -210,7 +212,7 @@ class DecisionStatus(StatusModel):
     reason: ShortText
     message: Message = ""
     lever: ShortText | None = None
-    evidence: Evidence = {}
+    evidence: Evidence = Field(default_factory=dict)
 
 
 class Summary(StatusModel):
@@ -227,11 +229,15 @@ class InferenceSLOStatus(StatusModel):
 
     observed_generation: Annotated[int, Field(ge=0)] = 0
     summary: Summary | None = None
-    conditions: Annotated[list[Condition], Field(max_length=16, json_schema_extra=list_map("type"))] = []
-    servers: Annotated[list[ServerStatus], Field(max_length=8, json_schema_extra=list_map("name"))] = []
+    conditions: Annotated[list[Condition], Field(max_length=16, json_schema_extra=list_map("type"))] = Field(
+        default_factory=list
+    )
+    servers: Annotated[list[ServerStatus], Field(max_length=8, json_schema_extra=list_map("name"))] = Field(
+        default_factory=list
+    )
     models: Annotated[
         list[ModelStatus], Field(max_length=128, json_schema_extra=list_map("server", "name"))
-    ] = []
+    ] = Field(default_factory=list)
     last_decision: DecisionStatus | None = None
-    history: Annotated[list[DecisionStatus], Field(max_length=HISTORY_LIMIT)] = []
+    history: Annotated[list[DecisionStatus], Field(max_length=HISTORY_LIMIT)] = Field(default_factory=list)
     """The latest decisions, newest first."""

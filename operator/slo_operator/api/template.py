@@ -32,12 +32,13 @@ OWNED_CONTAINER: Final = {
 }
 OWNED_ARGUMENTS: Final = frozenset(
     {
-        "model-repository", "model-store", "model-control-mode", "load-model", "strict-readiness", "exit-on-error",
-        "exit-timeout-secs", "allow-metrics", "allow-grpc", "allow-http", "metrics-interval-ms", "metrics-config",
-        "http-port", "grpc-port", "metrics-port", "grpc-restricted-protocol", "http-restricted-api",
-        "grpc-max-connection-age", "grpc-max-connection-age-grace", "trace-config",
+        *("model-repository", "model-store", "model-control-mode", "load-model", "strict-readiness"),
+        *("exit-on-error", "exit-timeout-secs", "http-port", "grpc-port", "metrics-port"),
+        *("allow-http", "allow-grpc", "allow-metrics", "metrics-interval-ms", "metrics-config"),
+        *("grpc-restricted-protocol", "http-restricted-api", "trace-config"),
+        *("grpc-max-connection-age", "grpc-max-connection-age-grace"),
     }
-)  # fmt: skip
+)
 OWNED_ENV: Final = frozenset({"ADMIN_KEY", "POD_NAME"})
 OWNED_VOLUMES: Final = frozenset({"overlay", "tuned", "repository", "shm", "tmp"})
 OWNED_INIT: Final = frozenset({"overlay", "tuned"})
@@ -71,21 +72,21 @@ class PodTemplate(dict[str, Any]):
 def template_schema() -> dict[str, Any]:
     """The structural schema: open, with the owned fields declared so that rules can see them."""
     opened = {"x-kubernetes-preserve-unknown-fields": True}
+    declared: dict[str, Any] = {field: {"type": "object"} | opened for field in OWNED_CONTAINER}
+    declared |= {
+        "name": {"type": "string", "maxLength": 63},
+        "image": {"type": "string", "maxLength": 512},
+        "command": {"type": "array", "maxItems": 64, "items": {"type": "string", "maxLength": 1024}},
+    }
     container = {
         "type": "object",
         "required": ["name"],
-        "properties": {"name": {"type": "string", "maxLength": 63}}
-        | {
-            field: {"type": "string", "maxLength": 512} if field == "image"
-            else {"type": "array", "maxItems": 64, "items": {"type": "string", "maxLength": 1024}} if field == "command"
-            else {"type": "object"} | opened
-            for field in OWNED_CONTAINER
-        },
+        "properties": declared,
         "x-kubernetes-validations": [
-            Rule(f"self.name != '{CONTAINER}' || !has(self.{field})", f"{field} is the operator's: {why}").schema()
+            Rule(f"self.name != '{CONTAINER}' || !has(self.{field})", _owned(field, why)).schema()
             for field, why in OWNED_CONTAINER.items()
         ],
-    } | opened  # fmt: skip
+    } | opened
     init = {
         "type": "object",
         "required": ["name"],
@@ -93,7 +94,7 @@ def template_schema() -> dict[str, Any]:
         "x-kubernetes-validations": [
             Rule(
                 f"!(self.name in {sorted(OWNED_INIT)})",
-                f"the init containers {' and '.join(sorted(OWNED_INIT))} are the operator's: choose another name",
+                f"the names {' and '.join(sorted(OWNED_INIT))} are the operator's: choose another",
             ).schema()
         ],
     } | opened
@@ -119,6 +120,10 @@ def template_schema() -> dict[str, Any]:
     return {"type": "object", "properties": {"metadata": metadata, "spec": spec}}
 
 
+def _owned(field: str, why: str) -> str:
+    return f"{field} is the operator's: {why}"
+
+
 def _problems(template: dict[str, Any]) -> Iterator[str]:
     for key in template.keys() - {"metadata", "spec"}:
         yield f"{key}: a pod template has metadata and spec"
@@ -130,13 +135,14 @@ def _problems(template: dict[str, Any]) -> Iterator[str]:
             yield f"metadata.labels[{key}] is the operator's"
     for field, why in OWNED_POD.items():
         if field in spec:
-            yield f"spec.{field} is the operator's: {why}"
+            yield f"spec.{_owned(field, why)}"
     for index, volume in enumerate(spec.get("volumes") or []):
         if volume.get("name") in OWNED_VOLUMES:
             yield f"spec.volumes[{index}]: the name {volume['name']} is the operator's: choose another"
     for index, container in enumerate(spec.get("initContainers") or []):
         if container.get("name") in OWNED_INIT:
-            yield f"spec.initContainers[{index}]: the name {container['name']} is the operator's: choose another"
+            name = container["name"]
+            yield f"spec.initContainers[{index}]: the name {name} is the operator's: choose another"
     for index, container in enumerate(spec.get("containers") or []):
         path = f"spec.containers[{index}]"
         if not container.get("name"):
@@ -148,7 +154,7 @@ def _problems(template: dict[str, Any]) -> Iterator[str]:
 def _container_problems(container: dict[str, Any], path: str) -> Iterator[str]:
     for field, why in OWNED_CONTAINER.items():
         if field in container:
-            yield f"{path}.{field} is the operator's: {why}"
+            yield f"{path}.{_owned(field, why)}"
     for index, argument in enumerate(container.get("args") or []):
         flag = _FLAG.match(str(argument))
         if flag and flag[1] in OWNED_ARGUMENTS:

@@ -23,7 +23,7 @@ def policy_of(spec: InferenceSLOSpec, interval_s: float = 15.0) -> Policy:
 
 
 def pipelines_of(server: Server) -> tuple[Pipeline, ...]:
-    """The server's client-facing models in the order of the spec; roles that people did not name are empty."""
+    """The server's client-facing models in the order of the spec; roles that nobody named are empty."""
     return tuple(pipeline_of(model) for model in server.models)
 
 
