@@ -1,21 +1,23 @@
 """What the development cluster emulates. This is the one place that decides it.
 
-Real: the Kubernetes API server, scheduler, controllers, kubelets, containerd and runc, Prometheus, Triton with its Python
-backend, every request and every metric of Triton's own, and the processor time of the tokenizer.
+Real: the Kubernetes API server, scheduler, controllers, kubelets, containerd and runc, Prometheus, Triton
+with its Python backend, every request and every metric of Triton's own, and the tokenizer's work.
 
 Emulated, because the machine has no GPU:
 
-* **The GPUs themselves.** Each node advertises `nvidia.com/gpu` through a device plugin of ours, with a stable identity
-  per device. Who gets which is decided and remembered by the real kubelet. No container gets a device file.
+* **The GPUs themselves.** Each node advertises `nvidia.com/gpu` through a device plugin of ours, with a
+  stable identity per device. Who gets which is decided and remembered by the real kubelet. No container
+  gets a device file.
 * **The node's labels** (product, count, memory, …), as NVIDIA's GPU feature discovery would set them.
-* **The forward pass.** The models hold each execution for the time that an A100 would take at that batch size, and keep
-  accounts of GPU time and GPU memory.
-* **The host.** Preprocessing holds its process until the slower emulated host would be done; a container's CPU limit is
-  its number of emulated cores.
-* **GPU and CPU metrics.** An exporter on each node serves those accounts under the names of DCGM and cAdvisor. A GPU whose
-  pod cannot be asked has no activity at all; it is not reported as idle.
+* **The forward pass.** The models hold each execution for the time that an A100 would take at that batch
+  size, and keep accounts of GPU time and GPU memory.
+* **The host.** Preprocessing holds its process until the slower emulated host would be done; a container's
+  CPU limit is its number of emulated cores.
+* **GPU and CPU metrics.** An exporter on each node serves those accounts under the names of DCGM and
+  cAdvisor. A GPU whose pod cannot be asked has no activity at all; it is not reported as idle.
 
-Not emulated yet: MIG. The nodes say so (`nvidia.com/mig.capable=false`), and no `nvidia.com/mig-*` resource exists.
+Not emulated yet: MIG. The nodes say so (`nvidia.com/mig.capable=false`), and there is no resource
+`nvidia.com/mig-*`.
 """
 
 from dataclasses import dataclass
@@ -63,7 +65,7 @@ class EmulatedNode:
         }
 
     def device_plugin(self, node: str) -> list[str]:
-        """The arguments of the cluster binary that advertise the GPUs; to be run in the kubelet's mount namespace."""
+        """The arguments of the cluster binary that advertise the GPUs, in the kubelet's mount namespace."""
         return [
             "gpu-device-plugin",
             f"--node={node}",
@@ -74,8 +76,8 @@ class EmulatedNode:
     def exporter(self, node: str, address: str, kubeconfig: str, pod_resources: str) -> list[str]:
         """The arguments of the cluster binary that report on the GPUs.
 
-        `address` is where Prometheus finds the node, `kubeconfig` may list pods, and `pod_resources` is the kubelet's
-        socket (`pod-resources/kubelet.sock` below its root folder).
+        `address` is where Prometheus finds the node, `kubeconfig` may list its pods, and `pod_resources` is
+        the kubelet's socket (`pod-resources/kubelet.sock` below its root folder).
         """
         return [
             "emulated-exporter",

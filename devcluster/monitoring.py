@@ -1,4 +1,4 @@
-"""The development cluster's Prometheus: built from its Go module with Kubernetes discovery, and packed as an image.
+"""The development cluster's Prometheus: a Go module built with Kubernetes discovery, packed as an image.
 
 `python -m devcluster.monitoring image` (or `promtool`) builds it if need be and prints where it is.
 """
@@ -32,7 +32,7 @@ def promtool() -> Program:
 
 
 def prometheus_image(say: Callable[[str], None]) -> Path:
-    """The archive of `IMAGE`, from the cache when the program has not changed. `ClusterError` when it does not build."""
+    """The archive of `IMAGE`, made when the program has changed. `ClusterError` when it does not build."""
     program = prometheus()
     archive = cache_folder() / "images" / f"prometheus-{program.key()}.tar"
     if not archive.exists():
