@@ -1,0 +1,1 @@
+"""A real Kubernetes on one Debian machine: `python -m devcluster up`."""

@@ -1,0 +1,227 @@
+"""A cluster as a whole: up, down, and what can be asked of it in between."""
+
+import contextlib
+import fcntl
+import json
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from devcluster import dns, extras, golang, images_load, network, preflight, scratch_image, teardown
+from devcluster.api import condition_true
+from devcluster.configs import PAUSE_IMAGE
+from devcluster.controlplane import ControlPlane
+from devcluster.layout import Layout, NodeLayout
+from devcluster.node import Node, is_mounted
+from devcluster.processes import Component, Supervisor
+from devcluster.ranges import MAX_NODES, Ranges
+from devcluster.shell import ClusterError, Progress, run
+
+
+@dataclass(frozen=True)
+class Record:
+    """What was chosen when the cluster was made, so that a later `up` makes the same."""
+
+    index: int
+    nodes: int
+    snapshotter: str
+
+    @classmethod
+    def read(cls, layout: Layout) -> "Record | None":
+        if not layout.record.exists():
+            return None
+        return cls(**json.loads(layout.record.read_text()))
+
+    def write(self, layout: Layout) -> None:
+        layout.state.mkdir(parents=True, exist_ok=True)
+        scratch = layout.record.with_suffix(".new")
+        scratch.write_text(json.dumps(asdict(self)) + "\n")
+        scratch.rename(layout.record)
+
+
+class Cluster:
+    """The Kubernetes cluster of one state folder (default: see `layout.default_state`)."""
+
+    def __init__(self, state: Path | str | None = None, *, quiet: bool = False) -> None:
+        self.layout = Layout.of(state)
+        self._say = Progress(quiet)
+        self._supervisor = Supervisor(self.layout)
+
+    # -- what others call --------------------------------------------------------------------------------------------
+
+    def up(self, nodes: int | None = None) -> Path:
+        """Bring the cluster up, or what is missing of it; returns the kubeconfig.
+
+        `nodes`: as before when None (1 for a new cluster). `ClusterError` says in one line what a person has to do.
+        """
+        if nodes is not None and not 1 <= nodes <= MAX_NODES:
+            raise ClusterError(f"--nodes {nodes}: must be 1 to {MAX_NODES}")
+        programs = (golang.kubernetes(), golang.pause(), golang.coredns())
+        warm = all(program.binary().exists() for program in programs)
+        preflight.check(self.layout.state, warm, self._say)
+        with self._locked():
+            binary, pause, coredns = (golang.build(program, self._say) for program in programs)
+            record = self._record(nodes)
+            plane = ControlPlane(self.layout, Ranges(record.index), binary)
+            members = self._nodes(plane, record)
+            self._prepare(plane, members, record)
+            pause_archive = self._image(pause, PAUSE_IMAGE)
+            dns_archive = self._image(coredns, dns.IMAGE)
+            self._start(plane, members, {PAUSE_IMAGE: pause_archive, dns.IMAGE: dns_archive})
+        return self.layout.kubeconfig
+
+    def down(self) -> None:
+        """Take the cluster down and remove its state folder; does nothing when there is none."""
+        with self._locked():
+            teardown.down(self.layout, self._supervisor, self._say)
+        self.layout.lock.unlink(missing_ok=True)
+
+    def kubeconfig(self) -> Path:
+        """The administrator's kubeconfig; `ClusterError` when there is no cluster."""
+        self._existing()
+        return self.layout.kubeconfig
+
+    def kubectl(self, *arguments: str, stdin: str | None = None, timeout: float = 120.0) -> str:
+        """Run kubectl on this cluster and return what it says; `ClusterError` when it fails."""
+        self._existing()
+        return run([self.layout.kubectl, *arguments], stdin=stdin, timeout=timeout)
+
+    def load_image(self, image: Path | str) -> list[str]:
+        """Load an image archive, or an image of this project by name, into every node; returns the image names."""
+        record = self._existing()
+        path = Path(image)
+        archive = path if path.is_file() else images_load.archive_of(str(image))
+        names = images_load.load(self._nodes(self._plane(record), record), archive)
+        self._say(f"loaded {', '.join(names)} into {record.nodes} node{'s' if record.nodes > 1 else ''}")
+        return names
+
+    def status(self) -> dict[str, str]:
+        """Process name → what it does now, then node name → Ready or not; empty when there is no cluster."""
+        record = Record.read(self.layout)
+        if record is None:
+            return {}
+        found = {}
+        for name in self._supervisor.names():
+            running = self._supervisor.find(name)
+            found[name] = f"running, pid {running.pid}" if running else "not running (`up` starts it again)"
+        plane = self._plane(record)
+        for node in self._nodes(plane, record):
+            seen = plane.api().object(f"/api/v1/nodes/{node.name}")
+            found[f"node {node.name}"] = "Ready" if condition_true(seen, "Ready") else "not ready"
+        return found
+
+    def log_file(self, name: str) -> Path:
+        """The log of a process; `ClusterError` names the processes when there is none of that name."""
+        path = self._supervisor.log_file(name)
+        if not path.exists():
+            known = ", ".join(sorted(log.stem for log in self.layout.logs.glob("*.log"))) or "none yet"
+            raise ClusterError(f"{name}: no such process in {self.layout.state}; there are: {known}")
+        return path
+
+    # -- how -----------------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """One `up` or `down` of a cluster at a time; the second waits for the first."""
+        self.layout.lock.parent.mkdir(parents=True, exist_ok=True)
+        with open(self.layout.lock, "w") as handle:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+
+    def _existing(self) -> Record:
+        record = Record.read(self.layout)
+        if record is None or not self.layout.kubeconfig.exists():
+            raise ClusterError(f"{self.layout.state}: no cluster here; `python -m devcluster up` makes one")
+        return record
+
+    def _record(self, nodes: int | None) -> Record:
+        """The record of the cluster, made or adjusted; claims the address ranges."""
+        before = Record.read(self.layout)
+        ranges = network.claim(self.layout, before.index if before else None)
+        if before is None:
+            record = Record(ranges.index, nodes or 1, preflight.snapshotter(self.layout.state))
+        elif nodes is not None and nodes < before.nodes:
+            raise ClusterError(f"--nodes {nodes}: the cluster has {before.nodes}; nodes can be added, `down` removes all")
+        else:
+            record = Record(ranges.index, nodes or before.nodes, before.snapshotter)
+        record.write(self.layout)
+        return record
+
+    def _plane(self, record: Record) -> ControlPlane:
+        return ControlPlane(self.layout, Ranges(record.index), golang.kubernetes().binary())
+
+    def _nodes(self, plane: ControlPlane, record: Record) -> list[Node]:
+        return [Node(NodeLayout(self.layout, i), plane, record.snapshotter) for i in range(record.nodes)]
+
+    def _prepare(self, plane: ControlPlane, nodes: list[Node], record: Record) -> None:
+        self.layout.run.mkdir(exist_ok=True)
+        if not is_mounted(self.layout.run):
+            # Private, because a mount namespace cannot be pinned on a mount that is shared with others.
+            run(["mount", "-t", "tmpfs", "-o", "mode=0755", self.layout.name, self.layout.run])
+            run(["mount", "--make-private", self.layout.run])
+        network.create(self.layout, plane.ranges, record.nodes)
+        plane.write_files()
+        for node in nodes:
+            node.prepare()
+        self._say(f"namespaces, certificates and addresses ready ({self.layout.name}, pods {plane.ranges.pods})")
+
+    def _image(self, binary: Path, reference: str) -> Path:
+        """A scratch image of one static binary, kept beside it in the cache."""
+        archive = binary.with_suffix(".tar")
+        if not archive.exists():
+            path = f"/{binary.name}"
+            scratch_image.write_scratch_image(archive, reference, {path: binary}, [path])
+        return archive
+
+    def _start(self, plane: ControlPlane, nodes: list[Node], images: dict[str, Path]) -> None:
+        """The control plane one after the other, containerd and its images beside it, then what needs both."""
+        with ThreadPoolExecutor(max_workers=len(nodes)) as pool:
+            runtimes = [pool.submit(self._start_runtime, node, images) for node in nodes]
+            self._ensure(plane.etcd())
+            self._ensure(plane.api_server(), timeout=120)
+            for component in (plane.controller_manager(), plane.scheduler()):
+                self._supervisor.ensure(component)
+            for runtime in runtimes:
+                runtime.result()
+        self._say("API server and containerd ready")
+        workers = [plane.proxy(nodes[0].name), *(node.kubelet() for node in nodes)]
+        workers += [component for node in nodes for component in extras.components(node)]
+        for component in workers:
+            self._supervisor.ensure(component)
+        self._apply(dns.manifest(plane.ranges.dns))
+        for component in (plane.controller_manager(), plane.scheduler(), *workers):
+            self._supervisor.wait_ready(component, timeout=120)
+        api = plane.api()
+        for node in nodes:
+            path = f"/api/v1/nodes/{node.name}"
+            self._wait(f"node {node.name} Ready", lambda p=path: condition_true(api.object(p), "Ready"))
+        deployment = "/apis/apps/v1/namespaces/kube-system/deployments/coredns"
+        self._wait("CoreDNS Ready", lambda: condition_true(api.object(deployment), "Available"))
+        self._say(f"KUBECONFIG={self.layout.kubeconfig}")
+
+    def _start_runtime(self, node: Node, images: dict[str, Path]) -> None:
+        self._ensure(node.containerd())
+        have = images_load.loaded(node)
+        for reference, archive in images.items():
+            if images_load.full_reference(reference) not in have:
+                images_load.load([node], archive)
+
+    def _ensure(self, component: Component, timeout: float = 60.0) -> None:
+        self._supervisor.ensure(component)
+        self._supervisor.wait_ready(component, timeout)
+
+    def _apply(self, manifest: str) -> None:
+        apply = ("apply", "--server-side", "--force-conflicts", "--field-manager=devcluster", "-f", "-")
+        self.kubectl(*apply, stdin=manifest)
+
+    def _wait(self, what: str, done: Callable[[], bool], timeout: float = 180.0) -> None:
+        deadline = time.monotonic() + timeout
+        while not done():
+            if time.monotonic() > deadline:
+                raise ClusterError(f"not {what} after {timeout:.0f} s: see `python -m devcluster status` and {self.layout.logs}")
+            time.sleep(0.2)
+        self._say(what)
+
+
