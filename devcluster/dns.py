@@ -97,7 +97,7 @@ def _deployment() -> dict[str, Any]:
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
-            "capabilities": {"add": ["NET_BIND_SERVICE"], "drop": ["ALL"]},
+            "capabilities": {"drop": ["ALL"]},
         },
         "volumeMounts": [{"name": "config", "mountPath": "/etc/coredns", "readOnly": True}],
     }
@@ -105,6 +105,8 @@ def _deployment() -> dict[str, Any]:
         "serviceAccountName": "coredns",
         "priorityClassName": "system-cluster-critical",
         "dnsPolicy": "Default",
+        # Port 53 without a capability: a process that is not root gets none from the container's set.
+        "securityContext": {"sysctls": [{"name": "net.ipv4.ip_unprivileged_port_start", "value": "0"}]},
         "tolerations": [{"operator": "Exists"}],
         "containers": [container],
         "volumes": [{"name": "config", "configMap": {"name": "coredns"}}],

@@ -101,14 +101,15 @@ class Node:
         for source, target in self.binds():
             if target.is_relative_to("/proc"):
                 source.parent.mkdir(parents=True, exist_ok=True)
-                source.write_text(target.read_text())
+                if not source.exists():
+                    source.write_text(target.read_text())
             else:
                 source.mkdir(parents=True, exist_ok=True)
                 target.mkdir(parents=True, exist_ok=True)
         pin = self.layout.mount_namespace
         pin.parent.mkdir(parents=True, exist_ok=True)
-        pin.touch()
         if not is_mounted(pin):
+            pin.touch()
             run(["unshare", f"--mount={pin}", "--propagation", "private", "true"])
         pairs = [str(path) for pair in self.binds() for path in pair]
         run(["nsenter", f"--mount={pin}", "--", "sh", "-c", _BIND, "sh", *pairs])
