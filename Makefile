@@ -1,49 +1,49 @@
-# Every target works on a fresh clone: each one installs what it needs first, and that costs nothing
-# when it is there. `make help` lists them.
+# Every target works on a fresh clone: it installs what it needs first, which costs nothing when it is
+# there. `make help` lists them.
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
+export PYTHON
 
-PYTHON_BIN := .venv/bin/python
-PYTEST := $(PYTHON_BIN) -m pytest
+PY := .venv/bin/python
 
-.PHONY: help install demo test test-quick check lint types layers locks drift unit go-check format lock docs bench clean
+.PHONY: help install demo test test-quick check format generate lock bench clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@while IFS= read -r line; do \
+	  [[ $$line =~ ^([a-z-]+):.*'## '(.*)$$ ]] && printf '  make %-11s %s\n' "$${BASH_REMATCH[1]}" "$${BASH_REMATCH[2]}" || true; \
+	done < Makefile
 
-.venv/.stamp: requirements-dev.lock pyproject.toml scripts/install.sh
+install: ## what a minimal Debian lacks, and .venv with the commands
 	@bash scripts/install.sh
 
-install: .venv/.stamp ## what a minimal Debian lacks, and .venv with the commands
-	@bash scripts/install.sh --if-needed
+demo: install ## a real cluster, a real Triton, one InferenceSLO: watch the repair (KEEP=1 leaves it up)
+	@$(PY) -m demo $(if $(filter-out 0,$(KEEP)),--keep) $(DEMO_ARGS)
 
-demo: install ## real cluster, real Triton, one InferenceSLO: watch it being repaired (KEEP=1 leaves it up)
-	@$(PYTHON_BIN) -m demo $(if $(KEEP),--keep) $(DEMO_ARGS)
-
-test: install ## everything: check, integration, Triton, end to end, and the demo's goals
-	@$(PYTHON_BIN) scripts/run_tests.py
+test: install ## check, integration, Triton, end to end and the demo's goals; without root what needs none
+	@$(PY) scripts/run_tests.py
 
 test-quick: install ## the same without the demo's goal run
-	@$(PYTHON_BIN) scripts/run_tests.py --quick
+	@$(PY) scripts/run_tests.py --quick
 
 check: install ## style, types, layers, generated files, unit tests: under 90 seconds
-	@$(PYTHON_BIN) scripts/run_checks.py
+	@$(PY) scripts/run_checks.py
 
-format: install ## let ruff put style right
-	@$(PYTHON_BIN) -m ruff check --fix-only --quiet . && $(PYTHON_BIN) -m ruff format --quiet .
+format: install ## let ruff put the style right
+	@$(PY) -m ruff check --fix-only --quiet .
+	@$(PY) -m ruff format --quiet .
 
-lock: ## pin the dependencies of pyproject.toml anew
-	@bash scripts/lock.sh
+generate: install ## write what is generated from the code: the CRD and docs/api.md
+	@$(PY) scripts/generate.py
 
-docs: install ## write the generated files: the CRD and docs/api.md
-	@$(PYTHON_BIN) scripts/generate.py
+lock: ## pin the dependencies of pyproject.toml anew (UPGRADE=1 takes newer versions)
+	@bash scripts/lock.sh $(if $(UPGRADE),--upgrade)
 
-bench: install ## decision cost, queries per tick, cost of the load generator
-	@$(PYTHON_BIN) -m benchmarks
+bench: install ## cost of a decision, queries per tick, cost of the load generator
+	@$(PY) -m benchmarks $(BENCH_ARGS)
 
-clean: ## stop what the dev cluster left running; remove build/ and .venv
-	@if [[ -x $(PYTHON_BIN) && -d build/devcluster ]]; then $(PYTHON_BIN) -m devcluster down || true; fi
+clean: ## stop a development cluster of this checkout; remove build/ and .venv
+	@if [[ -x $(PY) && -d build/devcluster ]]; then $(PY) -m devcluster down; fi
 	@rm -rf build dist .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -27,7 +27,9 @@ def read_lock(path: Path) -> tuple[dict[str, str], list[str]]:
     for number, line in enumerate(path.read_text().splitlines(), start=1):
         where = f"{path.name}:{number}"
         if "://" in line or line.startswith(("--index-url", "--extra-index-url", "--find-links")):
-            problems.append(f"{where}: an address; pins name packages, the machine's configuration says from where")
+            problems.append(
+                f"{where}: an address; pins name packages, the machine's configuration says from where"
+            )
         if match := PIN.match(line):
             if unhashed:
                 problems.append(f"{where}: {unhashed} has no --hash")
@@ -58,7 +60,9 @@ def check() -> list[str]:
         problems.append(f"requirements-dev.lock: {name} is missing; run scripts/lock.sh")
     for name, version in runtime.items():
         if development.get(name) != version:
-            problems.append(f"{name} is {version} in requirements.lock, {development.get(name)} in requirements-dev.lock")
+            problems.append(
+                f"{name} is {version} in requirements.lock, {development.get(name)} in requirements-dev.lock"
+            )
     return problems
 
 
