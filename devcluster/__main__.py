@@ -33,14 +33,25 @@ def parser() -> argparse.ArgumentParser:
     )
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     up = commands.add_parser("up", parents=[state], help="start the cluster, or what is missing of it")
-    up.add_argument("--nodes", type=int, metavar="N", help="nodes, each with its own kubelet and containerd (default: 1)")
+    up.add_argument(
+        "--nodes",
+        type=int,
+        metavar="N",
+        help="nodes, each with a kubelet and a containerd of its own (default: 1)",
+    )
     commands.add_parser("down", parents=[state], help="stop the cluster and remove everything of it")
-    commands.add_parser("status", parents=[state], help="show the processes and nodes (exit code 1: not all well)")
+    commands.add_parser(
+        "status", parents=[state], help="show the processes and nodes (exit code 1: not all well)"
+    )
     logs = commands.add_parser("logs", parents=[state], help="print the log of a process")
     logs.add_argument("name", metavar="NAME", help="a name that `status` shows")
-    commands.add_parser("kubeconfig", parents=[state], help="print the path of the administrator's kubeconfig")
+    commands.add_parser(
+        "kubeconfig", parents=[state], help="print the path of the administrator's kubeconfig"
+    )
     load = commands.add_parser("load-image", parents=[state], help="load an image into every node")
-    load.add_argument("image", metavar="ARCHIVE|NAME", help="a docker-archive or OCI tar, or an image of this project")
+    load.add_argument(
+        "image", metavar="ARCHIVE|NAME", help="a docker-archive or OCI tar, or an image of this project"
+    )
     kubectl = commands.add_parser("kubectl", parents=[state], help="run kubectl on the cluster")
     kubectl.add_argument("arguments", nargs=argparse.REMAINDER, metavar="…")
     return top
@@ -55,6 +66,9 @@ def main(arguments: list[str] | None = None) -> int:
     except ClusterError as error:
         print(f"devcluster: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("devcluster: interrupted; `up` goes on from here, `down` removes it", file=sys.stderr)
+        return 130
 
 
 def _run(cluster: Cluster, options: argparse.Namespace) -> int:

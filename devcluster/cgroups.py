@@ -28,12 +28,14 @@ def trees() -> list[tuple[str, Path]]:
     """The control group trees of this machine."""
     found = mount_points(_MOUNTS.read_text())
     if not found:
-        raise ClusterError("/sys/fs/cgroup: no control groups are mounted; Kubernetes needs them (version 1 or 2)")
+        raise ClusterError(
+            "/sys/fs/cgroup: no control groups are mounted; Kubernetes needs them (version 1 or 2)"
+        )
     return found
 
 
 def create(path: str) -> None:
-    """Make the group `path` (`/a/b`) in every tree and hand the controllers down to it. Does nothing when it is there."""
+    """Make the group `path` (`/a/b`) in every tree and hand the controllers down to it; what is there stays."""
     for kind, mount in trees():
         create_in(kind, mount, path)
 
@@ -101,7 +103,9 @@ def remove(path: str, timeout: float = 20.0) -> None:
         if not left:
             return
         if time.monotonic() > deadline:
-            raise ClusterError(f"{left[0]}: still in use after {timeout:.0f} s; processes {sorted(processes(path))}")
+            raise ClusterError(
+                f"{left[0]}: still in use after {timeout:.0f} s; processes {sorted(processes(path))}"
+            )
         time.sleep(0.1)
 
 

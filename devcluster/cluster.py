@@ -7,10 +7,11 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 from devcluster import dns, extras, golang, images_load, network, preflight, scratch_image, teardown
-from devcluster.api import condition_true
+from devcluster.api import Api, condition_true
 from devcluster.configs import PAUSE_IMAGE
 from devcluster.controlplane import ControlPlane
 from devcluster.layout import Layout, NodeLayout
@@ -74,6 +75,7 @@ class Cluster:
 
     def down(self) -> None:
         """Take the cluster down and remove its state folder; does nothing when there is none."""
+        preflight.check_rights()
         with self._locked():
             teardown.down(self.layout, self._supervisor, self._say)
         self.layout.lock.unlink(missing_ok=True)
@@ -90,6 +92,7 @@ class Cluster:
 
     def load_image(self, image: Path | str) -> list[str]:
         """Load an image archive, or an image of this project by name, into every node; returns the image names."""
+        preflight.check_rights()
         record = self._existing()
         path = Path(image)
         archive = path if path.is_file() else images_load.archive_of(str(image))
@@ -108,8 +111,8 @@ class Cluster:
             found[name] = f"running, pid {running.pid}" if running else "not running (`up` starts it again)"
         plane = self._plane(record)
         for node in self._nodes(plane, record):
-            seen = plane.api().object(f"/api/v1/nodes/{node.name}")
-            found[f"node {node.name}"] = "Ready" if condition_true(seen, "Ready") else "not ready"
+            ready = _is(plane.api(), f"/api/v1/nodes/{node.name}", "Ready")
+            found[f"node {node.name}"] = "Ready" if ready else "not ready"
         return found
 
     def log_file(self, name: str) -> Path:
@@ -126,8 +129,12 @@ class Cluster:
     def _locked(self) -> Iterator[None]:
         """One `up` or `down` of a cluster at a time; the second waits for the first."""
         self.layout.lock.parent.mkdir(parents=True, exist_ok=True)
-        with open(self.layout.lock, "w") as handle:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+        with self.layout.lock.open("w") as handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._say(f"waiting for another `up` or `down` of {self.layout.state}")
+                fcntl.flock(handle, fcntl.LOCK_EX)
             yield
 
     def _existing(self) -> Record:
@@ -143,7 +150,9 @@ class Cluster:
         if before is None:
             record = Record(ranges.index, nodes or 1, preflight.snapshotter(self.layout.state))
         elif nodes is not None and nodes < before.nodes:
-            raise ClusterError(f"--nodes {nodes}: the cluster has {before.nodes}; nodes can be added, `down` removes all")
+            raise ClusterError(
+                f"--nodes {nodes}: there are {before.nodes}; more may be added, `down` removes all"
+            )
         else:
             record = Record(ranges.index, nodes or before.nodes, before.snapshotter)
         record.write(self.layout)
@@ -165,7 +174,9 @@ class Cluster:
         plane.write_files()
         for node in nodes:
             node.prepare()
-        self._say(f"namespaces, certificates and addresses ready ({self.layout.name}, pods {plane.ranges.pods})")
+        self._say(
+            f"namespaces, certificates and addresses ready ({self.layout.name}, pods {plane.ranges.pods})"
+        )
 
     def _image(self, binary: Path, reference: str) -> Path:
         """A scratch image of one static binary, kept beside it in the cache."""
@@ -195,10 +206,9 @@ class Cluster:
             self._supervisor.wait_ready(component, timeout=120)
         api = plane.api()
         for node in nodes:
-            path = f"/api/v1/nodes/{node.name}"
-            self._wait(f"node {node.name} Ready", lambda p=path: condition_true(api.object(p), "Ready"))
+            self._wait(f"node {node.name} Ready", partial(_is, api, f"/api/v1/nodes/{node.name}", "Ready"))
         deployment = "/apis/apps/v1/namespaces/kube-system/deployments/coredns"
-        self._wait("CoreDNS Ready", lambda: condition_true(api.object(deployment), "Available"))
+        self._wait("CoreDNS Ready", partial(_is, api, deployment, "Available"))
         self._say(f"KUBECONFIG={self.layout.kubeconfig}")
 
     def _start_runtime(self, node: Node, images: dict[str, Path]) -> None:
@@ -220,8 +230,11 @@ class Cluster:
         deadline = time.monotonic() + timeout
         while not done():
             if time.monotonic() > deadline:
-                raise ClusterError(f"not {what} after {timeout:.0f} s: see `python -m devcluster status` and {self.layout.logs}")
+                raise ClusterError(f"not {what} after {timeout:.0f} s: see `status`, and {self.layout.logs}")
             time.sleep(0.2)
         self._say(what)
 
 
+def _is(api: Api, path: str, condition: str) -> bool:
+    """Whether the object at `path` has the condition."""
+    return condition_true(api.object(path), condition)

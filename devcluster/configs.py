@@ -28,7 +28,10 @@ def kubeconfig(server: str, authority: Path, client: Pair, user: str) -> str:
         return base64.b64encode(path.read_bytes()).decode()
 
     name = "devcluster"
-    credentials = {"client-certificate-data": inline(client.certificate), "client-key-data": inline(client.key)}
+    credentials = {
+        "client-certificate-data": inline(client.certificate),
+        "client-key-data": inline(client.key),
+    }
     return _text(
         {
             "apiVersion": "v1",
@@ -44,13 +47,18 @@ def kubeconfig(server: str, authority: Path, client: Pair, user: str) -> str:
 
 
 def containerd(node: NodeLayout, snapshotter: str) -> str:
-    """containerd's configuration (1.6). Paths in /run are the node's own: they are mounted over in its namespace."""
+    """The configuration of containerd 1.6. In its namespace /run/containerd is the node's own."""
     return f"""\
 version = 2
 root = "{node.folder}/containerd"
 state = "/run/containerd"
-disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.btrfs",
-  "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.zfs", "io.containerd.tracing.processor.v1.otlp"]
+disabled_plugins = [
+  "io.containerd.snapshotter.v1.aufs",
+  "io.containerd.snapshotter.v1.btrfs",
+  "io.containerd.snapshotter.v1.devmapper",
+  "io.containerd.snapshotter.v1.zfs",
+  "io.containerd.tracing.processor.v1.otlp",
+]
 
 [grpc]
   address = "{CONTAINERD_SOCKET}"
@@ -142,7 +150,12 @@ def kube_proxy(kubeconfig_file: Path, node_name: str, ranges: Ranges) -> str:
             "hostnameOverride": node_name,
             "healthzBindAddress": f"{ranges.node(0)}:10256",
             "metricsBindAddress": f"{ranges.node(0)}:10249",
-            "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
+            "conntrack": {
+                "maxPerCore": 0,
+                "min": 0,
+                "tcpEstablishedTimeout": "0s",
+                "tcpCloseWaitTimeout": "0s",
+            },
             "logging": {"verbosity": 0},
         }
     )

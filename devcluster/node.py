@@ -13,7 +13,7 @@ from devcluster.api import plain_health
 from devcluster.controlplane import ControlPlane
 from devcluster.layout import NodeLayout
 from devcluster.processes import Component
-from devcluster.shell import run
+from devcluster.shell import ClusterError, run
 
 # The kubelet sets these for the whole machine (a panic would reboot it, memory would be overcommitted). It may set
 # copies of its own instead.
@@ -117,8 +117,10 @@ class Node:
     def containerd(self) -> Component:
         def answers() -> bool:
             try:
-                self.run_inside("ctr", "--address", configs.CONTAINERD_SOCKET, "--timeout", "5s", "version", timeout=10)
-            except Exception:
+                self.run_inside(
+                    "ctr", "--address", configs.CONTAINERD_SOCKET, "--timeout", "5s", "version", timeout=10
+                )
+            except ClusterError:
                 return False
             return True
 
@@ -138,7 +140,9 @@ class Node:
             f"--node-ip={self.address}",
             f"--node-labels={labels}",
         )
-        return Component(f"kubelet-{self.name}", argv, self.namespaces, ready=plain_health(self.address, 10248))
+        return Component(
+            f"kubelet-{self.name}", argv, self.namespaces, ready=plain_health(self.address, 10248)
+        )
 
 
 def is_mounted(path: Path) -> bool:

@@ -73,7 +73,9 @@ def ensure_certificate(folder: Path, authority: Pair, identity: Identity) -> Pai
     if not isinstance(issuer_key, ec.EllipticCurvePrivateKey):
         raise ValueError(f"{authority.key}: not an elliptic curve key; remove the folder, it is made again")
     key = ec.generate_private_key(ec.SECP256R1())
-    builder = _builder(_subject(identity.common_name, identity.organization), issuer.subject, key.public_key())
+    builder = _builder(
+        _subject(identity.common_name, identity.organization), issuer.subject, key.public_key()
+    )
     builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
     builder = builder.add_extension(_key_usage(authority=False), critical=True)
     uses = [ExtendedKeyUsageOID.SERVER_AUTH] if identity.addresses else []
@@ -89,7 +91,9 @@ def ensure_certificate(folder: Path, authority: Pair, identity: Identity) -> Pai
     return pair
 
 
-def _builder(subject: x509.Name, issuer: x509.Name, public: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+def _builder(
+    subject: x509.Name, issuer: x509.Name, public: ec.EllipticCurvePublicKey
+) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)
     builder = x509.CertificateBuilder(issuer_name=issuer, subject_name=subject, public_key=public)
     builder = builder.serial_number(x509.random_serial_number())
@@ -179,7 +183,12 @@ def ensure_authorities(folder: Path) -> Authorities:
 
 def api_server_names(ranges: Ranges) -> tuple[str, ...]:
     """Every name and address under which clients reach the API server: pods by Service, the host by the link."""
-    service = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local")
+    service = (
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        "kubernetes.default.svc.cluster.local",
+    )
     return (*service, "localhost", "127.0.0.1", str(ranges.api_service), str(ranges.api_server))
 
 
@@ -193,6 +202,14 @@ def cluster_identities(ranges: Ranges) -> Sequence[Identity]:
         Identity("controller-manager", "system:kube-controller-manager", addresses=local),
         Identity("scheduler", "system:kube-scheduler", addresses=local),
         Identity("kube-proxy", "system:kube-proxy"),
+    )
+
+
+def etcd_identities() -> Sequence[Identity]:
+    """The store itself, and the API server as its only client."""
+    return (
+        Identity("etcd", "etcd", addresses=("localhost", "127.0.0.1")),
+        Identity("apiserver-etcd-client", "apiserver-etcd-client"),
     )
 
 

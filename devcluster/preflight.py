@@ -40,8 +40,9 @@ def check(state: Path, warm: bool, say: Callable[[str], None]) -> None:
     system = check_system(platform.system(), platform.machine(), read_os_release(), os.geteuid())
     if system is not None:
         raise ClusterError(system)
+    needed_gb = _DISK_WARM_GB if warm else _DISK_COLD_GB
     for folder in (state, cache_folder()):
-        shortage = check_disk(folder, shutil.disk_usage(_existing(folder)).free, _DISK_WARM_GB if warm else _DISK_COLD_GB)
+        shortage = check_disk(folder, shutil.disk_usage(_existing(folder)).free, needed_gb)
         if shortage is not None:
             raise ClusterError(shortage)
     install(missing_packages(), say)
@@ -52,19 +53,34 @@ def check_system(system: str, machine: str, release: dict[str, str], user: int) 
     if system != "Linux":
         return f"devcluster needs Linux (this is {system}): run it on a Debian 12 machine or in a virtual one"
     if machine != "x86_64":
-        return f"devcluster needs an x86_64 machine (this is {machine}): the serving image exists for no other"
+        return (
+            f"devcluster needs an x86_64 machine (this is {machine}): the serving image exists for no other"
+        )
     if (release.get("ID"), release.get("VERSION_ID")) != ("debian", "12"):
-        return f"devcluster needs Debian 12 (this is {release.get('PRETTY_NAME', 'unknown')}): its packages fit together"
+        name = release.get("PRETTY_NAME", "an unknown system")
+        return f"devcluster needs Debian 12 (this is {name}): it uses containerd 1.6 and runc of that release"
+    return check_user(user)
+
+
+def check_user(user: int) -> str | None:
+    """Why a user may not do it, or None."""
     if user != 0:
         return "devcluster needs root (namespaces, mounts, control groups): run the same command with sudo"
     return None
+
+
+def check_rights() -> None:
+    """Raise `ClusterError` unless this process is root's."""
+    wrong = check_user(os.geteuid())
+    if wrong is not None:
+        raise ClusterError(wrong)
 
 
 def check_disk(folder: Path, free_bytes: int, needed_gb: int) -> str | None:
     """Why a folder's disk is too full, or None."""
     free_gb = free_bytes / 1e9
     if free_gb < needed_gb:
-        return f"{folder}: {free_gb:.1f} GB free, {needed_gb} GB needed: free some, or choose another folder with --state"
+        return f"{folder}: {free_gb:.1f} GB free, {needed_gb} GB needed: free some, or choose another disk with --state"
     return None
 
 
@@ -78,7 +94,11 @@ def read_os_release(path: Path = Path("/etc/os-release")) -> dict[str, str]:
 
 def missing_packages() -> list[str]:
     """The Debian packages to install."""
-    absent = {package for program, package in PACKAGES.items() if not shutil.which(program, path=ENVIRONMENT["PATH"])}
+    absent = {
+        package
+        for program, package in PACKAGES.items()
+        if not shutil.which(program, path=ENVIRONMENT["PATH"])
+    }
     absent |= {package for file, package in _FILES.items() if not Path(file).exists()}
     return sorted(absent)
 
@@ -90,14 +110,16 @@ def install(packages: list[str], say: Callable[[str], None]) -> None:
     say(f"installing Debian packages: {' '.join(packages)}")
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
     for words in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", *packages]):
-        done = subprocess.run(["apt-get", *words], env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["apt-get", *words], env=environment, capture_output=True, text=True, check=False
+        )
         if done.returncode != 0:
             said = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["no message"]
             raise ClusterError(f"apt-get {words[0]} failed: {said[0]}; install by hand: {' '.join(packages)}")
 
 
 def snapshotter(state: Path) -> str:
-    """containerd's way of layering images: overlayfs, or plain copies where the disk is itself an overlay."""
+    """How containerd layers images: overlayfs, or plain copies where the disk is itself an overlay."""
     folder = _existing(state)
     done = subprocess.run(
         ["stat", "--file-system", "--format=%T", str(folder)], capture_output=True, text=True, check=False

@@ -41,7 +41,9 @@ class Component:
 
     def fingerprint(self) -> str:
         """Changes whenever the process would have to be started anew to run as described."""
-        text = "\0".join((*self.namespaces, *self.argv, *(f"{k}={v}" for k, v in sorted(self.environment.items()))))
+        text = "\0".join(
+            (*self.namespaces, *self.argv, *(f"{k}={v}" for k, v in sorted(self.environment.items())))
+        )
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -103,7 +105,7 @@ class Supervisor:
         pid_file.unlink(missing_ok=True)
         enter = ["nsenter", *component.namespaces, "--"] if component.namespaces else []
         become = ["sh", "-c", _BECOME, "sh", str(pid_file), component.fingerprint()]
-        with open(self.log_file(component.name), "ab") as log:
+        with self.log_file(component.name).open("ab") as log:
             # setsid forks: the process belongs to init at once, whatever becomes of us.
             subprocess.run(
                 ["setsid", "--fork", *become, *enter, *component.argv],
@@ -117,7 +119,9 @@ class Supervisor:
         deadline = time.monotonic() + 20.0
         while not pid_file.exists():
             if time.monotonic() > deadline:
-                raise ClusterError(f"{component.name}: could not be started: {self._last_words(component.name)}")
+                raise ClusterError(
+                    f"{component.name}: could not be started: {self._last_words(component.name)}"
+                )
             time.sleep(0.01)
 
     def wait_ready(self, component: Component, timeout: float = 60.0) -> None:
@@ -125,7 +129,9 @@ class Supervisor:
         deadline = time.monotonic() + timeout
         while component.ready is not None and not component.ready():
             if self.find(component.name) is None:
-                raise ClusterError(f"{component.name}: ended while starting: {self._last_words(component.name)}")
+                raise ClusterError(
+                    f"{component.name}: ended while starting: {self._last_words(component.name)}"
+                )
             if time.monotonic() > deadline:
                 said = self._last_words(component.name)
                 raise ClusterError(f"{component.name}: not ready after {timeout:.0f} s: {said}")

@@ -3,7 +3,6 @@
 import hashlib
 import io
 import json
-import os
 import tarfile
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -29,7 +28,7 @@ def write_scratch_image(
     with tempfile.TemporaryDirectory(dir=archive.parent) as scratch:
         layer = Path(scratch) / "layer.tar"
         _write_layer(layer, files)
-        with open(layer, "rb") as handle:
+        with layer.open("rb") as handle:
             digest = hashlib.file_digest(handle, "sha256").hexdigest()
         config = json.dumps(
             {
@@ -43,13 +42,15 @@ def write_scratch_image(
         ).encode()
         config_name = hashlib.sha256(config).hexdigest() + ".json"
         layer_name = f"{digest}/layer.tar"
-        manifest = json.dumps([{"Config": config_name, "RepoTags": [reference], "Layers": [layer_name]}]).encode()
+        manifest = json.dumps(
+            [{"Config": config_name, "RepoTags": [reference], "Layers": [layer_name]}]
+        ).encode()
         whole = Path(scratch) / "image.tar"
         with tarfile.open(whole, "w", format=tarfile.GNU_FORMAT) as tar:
             _add_bytes(tar, "manifest.json", manifest)
             _add_bytes(tar, config_name, config)
             _add_file(tar, layer_name, layer, 0o644)
-        os.replace(whole, archive)
+        whole.replace(archive)
     return archive
 
 
@@ -85,5 +86,5 @@ def _add_bytes(tar: tarfile.TarFile, name: str, content: bytes) -> None:
 def _add_file(tar: tarfile.TarFile, name: str, source: Path, mode: int) -> None:
     entry = _entry(name, mode)
     entry.size = source.stat().st_size
-    with open(source, "rb") as handle:
+    with source.open("rb") as handle:
         tar.addfile(entry, handle)

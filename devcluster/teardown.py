@@ -55,7 +55,14 @@ def _unmount(folder: Path) -> None:
 
 def _remove_state(layout: Layout) -> None:
     """Remove what `up` wrote; the folder itself goes only when nothing else is in it."""
-    for path in (layout.pki, layout.config, layout.logs, layout.pids, layout.state / "etcd", layout.state / "nodes"):
+    for path in (
+        layout.pki,
+        layout.config,
+        layout.logs,
+        layout.pids,
+        layout.state / "etcd",
+        layout.state / "nodes",
+    ):
         shutil.rmtree(path, ignore_errors=True)
     for file in (layout.kubeconfig, layout.kubectl, layout.record):
         file.unlink(missing_ok=True)
