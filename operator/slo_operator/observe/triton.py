@@ -6,7 +6,6 @@ deadline. Control calls carry the server's key, since control is closed to every
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
@@ -54,7 +53,9 @@ class Triton(Protocol):
 
     def statistics(self) -> Statistics: ...
 
-    def load(self, model: str, config: Mapping[str, Any]) -> None: ...
+    def ready(self, model: str) -> bool: ...
+
+    def load(self, model: str, config: str) -> None: ...
 
     def trace_settings(self) -> dict[str, list[str]]: ...
 
@@ -109,10 +110,14 @@ class TritonClient:
                 )
         return out
 
-    def load(self, model: str, config: Mapping[str, Any]) -> None:
+    def ready(self, model: str) -> bool:
+        """Whether the model answers requests now."""
+        return bool(self._call("ModelReady", service_pb2.ModelReadyRequest(name=model)).ready)
+
+    def load(self, model: str, config: str) -> None:
         """Load with a whole configuration (JSON; it replaces, never merges). Raises TritonError."""
         request = service_pb2.RepositoryModelLoadRequest(model_name=model)
-        request.parameters["config"].string_param = json.dumps(config)
+        request.parameters["config"].string_param = config
         self._call("RepositoryModelLoad", request, LOAD_TIMEOUT_S)
 
     def trace_settings(self) -> dict[str, list[str]]:

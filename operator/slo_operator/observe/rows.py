@@ -1,0 +1,120 @@
+"""One model on one pod: measured increases as three-valued signals.
+
+Idleness is proven, never assumed: fresh scrapes that cover the window, flat counters, nothing pending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from slo_operator.observe.catalogue import Field
+from slo_operator.observe.live import LivePod
+from slo_operator.observe.measure import Measurements
+from slo_tuner.signal import Idle, Signal, Unknown, Value
+from slo_tuner.snapshot import BatchTime, ModelConfig, ModelRow
+
+_SOURCE = "Prometheus: nv_inference_*"
+
+
+def model_row(
+    measured: Measurements,
+    namespace: str,
+    pod: str,
+    config: ModelConfig,
+    models: Mapping[str, ModelConfig],
+    live: LivePod | None,
+) -> ModelRow:
+    """The row of `config` on `pod`; `models` are all of the server, for an ensemble's members."""
+    key = (namespace, pod, config.name)
+    cover = measured.coverage.get((namespace, pod))
+    fields = measured.rows.get(key, {})
+    problem = _problem(measured, namespace, pod)
+    window_s = cover.window_s if cover and cover.window_s > 0 else measured.window_s
+    age_s = cover.age_s if cover else 0.0
+
+    def signal(name: Field, scale: float = 1.0) -> Signal:
+        if problem:
+            return Unknown(problem)
+        if name not in fields:
+            return Unknown(measured.failed.get(name.value) or "not published for this model")
+        return Value(fields[name] * scale, age_s, _SOURCE)
+
+    pending = _pending(measured, namespace, pod, config, models, signal(Field.PENDING))
+    quiet = not problem and _is_idle(fields, pending)
+    frozen = not problem and not fields.get(Field.REQUESTS) and fields.get(Field.SUMMARY_COUNT, 0.0) > 0
+
+    def counter(name: Field, scale: float = 1.0) -> Signal:
+        if quiet:
+            return Idle("counters flat, nothing pending")
+        if frozen:
+            # With counter_latencies=false Triton stops all counters; the summary's count goes on.
+            if name is Field.REQUESTS:
+                return Value(fields[Field.SUMMARY_COUNT], age_s, "summary count; counters are switched off")
+            return Unknown("the server runs with counter_latencies=false: its counters stand still")
+        return signal(name, scale)
+
+    return ModelRow(
+        pod=pod,
+        model=config.name,
+        window_s=window_s,
+        requests=counter(Field.REQUESTS),
+        failures=counter(Field.FAILURES),
+        executions=counter(Field.EXECUTIONS),
+        inferences=counter(Field.INFERENCES),
+        request_s=counter(Field.REQUEST_US, 1e-6),
+        queue_s=counter(Field.QUEUE_US, 1e-6),
+        compute_input_s=counter(Field.COMPUTE_INPUT_US, 1e-6),
+        compute_infer_s=counter(Field.COMPUTE_INFER_US, 1e-6),
+        compute_output_s=counter(Field.COMPUTE_OUTPUT_US, 1e-6),
+        pending=pending,
+        quantiles=measured.quantiles.get(key, {}),
+        compute_quantiles=measured.compute_quantiles.get(key, {}),
+        batches=_batches(live, config.name, window_s),
+    )
+
+
+def _problem(measured: Measurements, namespace: str, pod: str) -> str | None:
+    if measured.failure:
+        return measured.failure
+    cover = measured.coverage.get((namespace, pod))
+    if cover is None:
+        return "Prometheus has no series of this pod"
+    return cover.problem
+
+
+def _is_idle(fields: Mapping[Field, float], pending: Signal) -> bool:
+    flat = fields.get(Field.REQUESTS) == 0.0 and not fields.get(Field.FAILURES)
+    silent = not fields.get(Field.SUMMARY_COUNT)  # an absent summary proves nothing either way
+    return flat and silent and isinstance(pending, Value) and pending.value == 0
+
+
+def _pending(
+    measured: Measurements,
+    namespace: str,
+    pod: str,
+    config: ModelConfig,
+    models: Mapping[str, ModelConfig],
+    own: Signal,
+) -> Signal:
+    """The gauge; an ensemble without one of its own waits where its members wait."""
+    if isinstance(own, Value) or not config.is_ensemble or _problem(measured, namespace, pod):
+        return own
+    total = 0.0
+    for member in {s.model for s in config.steps if s.model in models}:
+        waiting = measured.rows.get((namespace, pod, member), {}).get(Field.PENDING)
+        if waiting is None:
+            return Unknown(f"nv_inference_pending_request_count is not published for {member}")
+        total += waiting
+    return Value(total, source="pending of the members")
+
+
+def _batches(live: LivePod | None, model: str, window_s: float) -> tuple[BatchTime, ...]:
+    """Executions per batch size, brought from the time between two statistics to the row's window."""
+    if live is None:
+        return ()
+    batches, span_s = live.batches.get(model, ((), 0.0))
+    if span_s <= 0:
+        return ()
+    scale = window_s / span_s
+    scaled = (BatchTime(b.size, round(b.executions * scale), b.mean_s) for b in batches)
+    return tuple(b for b in scaled if b.executions > 0)
