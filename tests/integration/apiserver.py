@@ -47,7 +47,7 @@ class ApiServer:
             f"""apiVersion: v1
 kind: Config
 current-context: it
-clusters: [{{name: it, cluster: {{server: "{self.url}", 
+clusters: [{{name: it, cluster: {{server: "{self.url}",
   certificate-authority: "{self.authority}"}}}}]
 users: [{{name: it, user: {{client-certificate: "{self.admin.certificate}", client-key: "{self.admin.key}"}}}}]
 contexts: [{{name: it, context: {{cluster: it, user: it}}}}]

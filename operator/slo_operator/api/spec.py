@@ -232,11 +232,22 @@ class InferenceSLOSpec(ApiModel):
         for server in self.servers:
             if server.pool not in pools:
                 raise ValueError(f"server {server.name}: pool {server.pool} is not a name of spec.pools")
+            for key in _moved(server, self.pool(server.pool)):
+                raise ValueError(
+                    f"server {server.name}: template.spec.nodeSelector[{key}] is the pool's: it may only be narrowed"
+                )
             needed[server.pool] += server.replicas.min * server.accelerator.gpus
         for name, gpus in needed.items():
             if gpus > pools[name]:
                 raise ValueError(f"{_FITS} (pool {name}: {gpus} > {pools[name]})")
         return self
+
+
+def _moved(server: Server, pool: Pool) -> list[str]:
+    """Labels by which the template would leave the pool's nodes."""
+    template = server.template
+    chosen = (template.get("spec") or {}).get("nodeSelector") or {} if template else {}
+    return [key for key, value in pool.node_selector.items() if chosen.get(key, value) != value]
 
 
 def _unique(names: object, field: str) -> None:

@@ -1,0 +1,58 @@
+"""The command line of tritonserver."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from slo_operator.api.names import ADMIN_KEY, GRPC_PORT, HTTP_PORT, METRICS_PORT
+from slo_operator.render.kept import Kept
+
+OVERLAY_PATH: Final = "/overlay"
+
+#: level: allowed error of the rank. Close enough around 0.99 that an attainment between two levels is a narrow bound
+SUMMARY_QUANTILES: Final = "0.5:0.05,0.9:0.01,0.95:0.005,0.98:0.002,0.99:0.001,0.995:0.0005,0.999:0.0001"
+
+#: what loads code, changes or reveals a server: only with the key
+RESTRICTED: Final = "model-repository,model-config,trace,logging"
+
+#: connections are closed after this time, so that new pods get their share of long-lived ones
+CONNECTION_AGE_S: Final = 300
+
+#: one request in so many is traced once tracing is switched on; while the level is OFF nothing is
+TRACE_RATE: Final = 1000
+
+
+def server_arguments(kept: Kept, trace_url: str | None) -> list[str]:
+    """Arguments that the operator owns, in a fixed order.
+
+    `--exit-on-error=false`: a pod whose tuned settings a model refuses stays up, not ready, and is repaired
+    over gRPC; one that exits would come up with the same overlay for ever, since init containers run once.
+    """
+    restricted = f"{RESTRICTED}:{ADMIN_KEY}=$(ADMIN_KEY)"
+    arguments = [
+        f"--model-repository={OVERLAY_PATH}",
+        "--model-control-mode=explicit",
+        "--load-model=*",
+        "--strict-readiness=true",
+        "--exit-on-error=false",
+        f"--exit-timeout-secs={kept.exit_timeout_s}",
+        f"--http-port={HTTP_PORT}",
+        f"--grpc-port={GRPC_PORT}",
+        f"--metrics-port={METRICS_PORT}",
+        "--metrics-interval-ms=1000",
+        "--metrics-config=summary_latencies=true",
+        f"--metrics-config=summary_quantiles={SUMMARY_QUANTILES}",
+        f"--grpc-restricted-protocol={restricted}",
+        f"--http-restricted-api={restricted}",
+        f"--grpc-max-connection-age={CONNECTION_AGE_S * 1000}",
+        f"--grpc-max-connection-age-grace={kept.grace_s * 1000}",
+    ]
+    if trace_url is not None:
+        arguments += [
+            "--trace-config=mode=opentelemetry",
+            f"--trace-config=opentelemetry,url={trace_url}",
+            "--trace-config=opentelemetry,resource=k8s.pod.name=$(POD_NAME)",
+            "--trace-config=level=OFF",
+            f"--trace-config=rate={TRACE_RATE}",
+        ]
+    return arguments
