@@ -52,6 +52,9 @@ def server_arguments(kept: Kept, trace_url: str | None) -> list[str]:
             "--trace-config=mode=opentelemetry",
             f"--trace-config=opentelemetry,url={trace_url}",
             "--trace-config=opentelemetry,resource=k8s.pod.name=$(POD_NAME)",
+            # the defaults (5 s, 2048 spans) drop spans silently above about 50 requests/s
+            "--trace-config=opentelemetry,bsp_schedule_delay=1000",
+            "--trace-config=opentelemetry,bsp_max_queue_size=8192",
             "--trace-config=level=OFF",
             f"--trace-config=rate={TRACE_RATE}",
         ]
