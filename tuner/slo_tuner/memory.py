@@ -15,11 +15,12 @@ from slo_tuner.settings import ModelSettings, PodSettings
 
 class Phase(StrEnum):
     """Where a change is: on one pod under comparison, then spreading pod by pod, then being confirmed
-    against the time before it."""
+    against the time before it. Restore: the mode was lowered in mid-change, pods go back to `before`."""
 
     ANALYSE = "Analyse"
     PROMOTE = "Promote"
     CONFIRM = "Confirm"
+    RESTORE = "Restore"
 
 
 @dataclass(frozen=True, slots=True)

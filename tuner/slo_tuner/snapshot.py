@@ -32,6 +32,8 @@ class ModelRow:
     The `*_s` sums are summed seconds over all requests: Triton adds compute time once per *request*,
     so compute_infer_s / requests is the request-weighted time of a batch.
     `quantiles` holds the server's own summary of request latency, level → seconds (last 60 s).
+    `computed` counts the requests that were computed, not answered from the response cache; leave it
+    out when the model has no cache.
     """
 
     pod: str
@@ -47,6 +49,7 @@ class ModelRow:
     compute_infer_s: Signal
     compute_output_s: Signal
     pending: Signal = NOT_OBSERVED
+    computed: Signal = NOT_OBSERVED
     quantiles: Mapping[float, float] = field(default_factory=dict)
     compute_quantiles: Mapping[float, float] = field(default_factory=dict)
     batches: tuple[BatchTime, ...] = ()
@@ -180,7 +183,11 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True)
 class ServerView:
-    """One server (a Deployment of identical pods) and everything measured about it."""
+    """One server (a Deployment of identical pods) and everything measured about it.
+
+    `blocks` and `traces` should reach back ten minutes: the time before a change is what it is held
+    against. `tuned` is what pods come up with now (the tuned ConfigMap), empty when there is none.
+    """
 
     namespace: str
     resource: str
@@ -201,6 +208,7 @@ class ServerView:
     refusals: tuple[Refusal, ...] = ()
     arrivals_rps: Mapping[str, Signal] = field(default_factory=dict)
     mig_allowed: bool = False
+    tuned: PodSettings = field(default_factory=dict)
 
     @property
     def ready_pods(self) -> tuple[PodView, ...]:

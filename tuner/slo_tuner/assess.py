@@ -1,0 +1,190 @@
+"""What was seen and what it means: objectives, breakdowns, bottleneck, the ladder. The same in every mode."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from slo_tuner.attainment import judge
+from slo_tuner.capacity.demand import arrivals
+from slo_tuner.capacity.server import ServerModel, build
+from slo_tuner.decision import Assessment, ObjectiveState, SLOState, Verdict
+from slo_tuner.diagnosis.bottleneck import find
+from slo_tuner.diagnosis.breakdown import breakdown, describe_missing
+from slo_tuner.diagnosis.rows import ModelTimes, Times, model_times
+from slo_tuner.ladder import Rung, climb
+from slo_tuner.levers.base import Context
+from slo_tuner.levers.replicas import reachable, required_replicas
+from slo_tuner.memory import ServerMemory
+from slo_tuner.policy import Policy
+from slo_tuner.settings import PodSettings
+from slo_tuner.signal import Idle, Signal, Unknown, Value
+from slo_tuner.snapshot import LatencyBlock, PoolView, RequestTrace, ServerView
+from slo_tuner.stats import beta_cdf
+
+#: evidence of a miss has to be at least this long after the last action, and this sure
+EVIDENCE_S = 30.0
+SURE = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """One tick's view of a server, understood. `missing` says why numbers are not available; `missed` whether an
+    objective is missed on evidence from after the last action; `idle` is proven."""
+
+    context: Context
+    assessment: Assessment
+    rungs: tuple[Rung, ...]
+    missed: bool
+    idle: bool
+    missing: str
+
+
+def assess(
+    view: ServerView, pool: PoolView, memory: ServerMemory, policy: Policy, stable: PodSettings, now: float
+) -> Picture:
+    """Everything that a decision rests on; total: odd signals become unknown, never an exception."""
+    view = _sane(view)
+    names = list(dict.fromkeys([*(p.model for p in view.pipelines), *view.models]))
+    times: dict[str, Times] = {m: model_times(view, m) for m in names}
+    _doubt_silent_members(view, times)
+    model = build(view, times, stable)
+    ctx = Context(view, pool, policy, times, stable, model)
+    objectives = tuple(judge(view, p, o, times[p.model]) for p in view.pipelines for o in p.objectives)
+    breakdowns = tuple(b for p in view.pipelines if (b := breakdown(view, p, times)) is not None)
+    idle = bool(view.pipelines) and all(isinstance(times[p.model], Idle) for p in view.pipelines)
+    missing = "" if idle else _missing(view, times)
+    missed = not idle and _missed(view, objectives, memory, now)
+    needed = missed or any(
+        isinstance(t, ModelTimes) and t.requests == 0 and (t.pending or 0) > 0 for t in times.values()
+    )
+    rungs = climb(ctx, memory, needed, now)
+    assessment = Assessment(
+        objectives=objectives,
+        breakdowns=breakdowns,
+        bottleneck=find(view, breakdowns, objectives, times, model, ctx.gpu_busy()),
+        levers=tuple(r.advice for r in rungs),
+        metrics_available=not missing,
+        metrics_message=missing or ("idle" if idle else f"counters of {len(view.ready_pods)} pods"),
+        arrivals_rps=_arrivals(view, times),
+        shortfall_gpus=_shortfall(ctx, rungs, needed),
+    )
+    return Picture(ctx, assessment, rungs, missed, idle, missing)
+
+
+def _sane(view: ServerView) -> ServerView:
+    """Without traces and blocks that no clock could have produced; the rest is gated where it is used."""
+
+    def trace_ok(t: RequestTrace) -> bool:
+        values = [t.start, t.latency_s, *(x for s in t.stages.values() for x in (s.queue_s, s.compute_s))]
+        return all(math.isfinite(v) for v in values) and t.latency_s >= 0
+
+    def block_ok(b: LatencyBlock) -> bool:
+        numbers = (
+            b.start,
+            b.seconds,
+            b.requests,
+            b.latency_sum_s,
+            b.failures,
+            0.0 if b.misses is None else b.misses,
+        )
+        return all(math.isfinite(x) and x >= 0 for x in numbers) and b.seconds > 0
+
+    pods = {p.name for p in view.ready_pods}  # series of dead pods linger in query results
+    return replace(
+        view,
+        traces=tuple(t for t in view.traces if trace_ok(t)),
+        blocks=tuple(b for b in view.blocks if block_ok(b) and b.pod in pods),
+    )
+
+
+def _doubt_silent_members(view: ServerView, times: dict[str, Times]) -> None:
+    """A member that did nothing under a busy ensemble has broken counters, it is not idle."""
+    for name, config in view.models.items():
+        top = times.get(name)
+        if not config.is_ensemble or not isinstance(top, ModelTimes) or top.requests <= 0:
+            continue
+        for step in config.steps:
+            if isinstance(times.get(step.model), Idle):
+                times[step.model] = Unknown(
+                    f"{step.model}: silent although {name} answered {top.requests:.0f} requests"
+                )
+
+
+def _missing(view: ServerView, times: Mapping[str, Times]) -> str:
+    if not view.ready_pods:
+        return "no pod is ready"
+    unknown = [p.model for p in view.pipelines if isinstance(times[p.model], Unknown)]
+    if unknown:
+        return describe_missing(times[unknown[0]])
+    partial = [
+        p.model for p in view.pipelines if isinstance(t := times[p.model], ModelTimes) and not t.complete
+    ]
+    return f"{partial[0]}: counters of some ready pods are missing" if partial else ""
+
+
+def _missed(
+    view: ServerView, objectives: tuple[ObjectiveState, ...], memory: ServerMemory, now: float
+) -> bool:
+    """Whether some objective is missed, with a certainty of 80 %, by requests from after the last action alone.
+
+    A lever that is turned in vain costs a reload and is undone; waiting for 95 % costs minutes of misses.
+    """
+    if now - memory.last_action < EVIDENCE_S:
+        return False
+    for p in view.pipelines:
+        for o, state in (
+            (o, s) for o in p.objectives for s in objectives if s.model == p.model and s.objective == o.name
+        ):
+            if o.quantile is None:
+                if state.state is SLOState.MISSED and now - memory.last_action >= p.window_s:
+                    return True
+                continue
+            counted = _recent(view, p.model, o.target_s, memory.last_action, now)
+            if counted is None:  # only the window's own figure: wait until all of it is from after the action
+                if now - memory.last_action < p.window_s or state.attainment is None:
+                    continue
+                counted = state.attainment * state.requests, state.requests
+            within, total = counted
+            if total >= 50 and beta_cdf(o.quantile, 0.5 + within, 0.5 + total - within) >= SURE:
+                return True
+    return False
+
+
+def _recent(
+    view: ServerView, model: str, target_s: float, since: float, now: float
+) -> tuple[float, float] | None:
+    """(within, total) of the last two minutes at most, all after `since`, from blocks or else traces."""
+    start = max(since, now - 120.0)
+    blocks = [b for b in view.blocks if b.model == model and b.start >= start]
+    if blocks and all(b.misses is not None for b in blocks):
+        total = sum(b.requests + b.failures for b in blocks)
+        return total - sum((b.misses or 0.0) + b.failures for b in blocks), total
+    traces = [t for t in view.traces if t.model == model and t.start >= start]
+    if traces:
+        return float(sum(t.latency_s <= target_s for t in traces)), float(len(traces))
+    return None
+
+
+def _arrivals(view: ServerView, times: Mapping[str, Times]) -> Signal:
+    rates = [
+        arrivals(view, p, times[p.model]) for p in view.pipelines if not isinstance(times[p.model], Idle)
+    ]
+    if not rates:
+        return Idle("no pipeline has traffic") if view.pipelines else Unknown("no pipeline")
+    if any(r is None for r in rates):
+        return Unknown("a pipeline's arrivals are unknown")
+    return Value(sum(r for r in rates if r is not None))
+
+
+def _shortfall(ctx: Context, rungs: tuple[Rung, ...], needed: bool) -> int:
+    """GPUs that are missing for the replicas that would be needed, when no other lever is left."""
+    if not needed or not isinstance(ctx.model, ServerModel):
+        return 0
+    if any(r.advice.verdict is Verdict.RECOMMENDED for r in rungs):
+        return 0
+    need = required_replicas(ctx, ctx.model)
+    if need is None or need <= ctx.view.desired_replicas:
+        return 0
+    return max(0, need - max(reachable(ctx), ctx.view.desired_replicas)) * ctx.view.gpus_per_replica

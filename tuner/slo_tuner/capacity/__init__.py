@@ -1,0 +1,1 @@
+"""Queueing: how long requests wait, by load, servers and batch."""

@@ -1,0 +1,163 @@
+"""One tick: what should be true from now on.
+
+Pure and total: the same inputs give the same decision, and odd signals become "unknown", which holds
+everything where it is. The order below is the order of urgency.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from slo_tuner import scaling
+from slo_tuner.assess import Picture, assess
+from slo_tuner.change import abandon, begin, carry_on, withdraw
+from slo_tuner.decision import BottleneckReason, Decision, Reason
+from slo_tuner.ladder import recommended
+from slo_tuner.memory import ServerMemory
+from slo_tuner.policy import Mode, Policy
+from slo_tuner.snapshot import PoolView, ServerView
+from slo_tuner.wanted import remember, runs, wanted
+
+HOUR_S = 3600.0
+STARTING_S = 600.0
+
+
+def decide(server: ServerView, pool: PoolView, memory: ServerMemory, policy: Policy, now: float) -> Decision:
+    """What should be true of this server from `now` (seconds since the epoch) on, and why.
+
+    Store `memory` before carrying the decision out. `settings` is empty and `replicas` None whenever
+    nothing may be written (suspended, not managed, Observe or Recommend, unless a change that was in
+    flight has to be taken back).
+    """
+    memory = _trimmed(remember(server, memory), now)
+    picture = assess(server, pool, memory, policy, memory.stable, now)
+    if not server.managed:
+        return _hold(
+            picture, memory, Reason.OBSERVE_ONLY, "observed only: the server belongs to someone else"
+        )
+    if policy.suspend:
+        return _hold(picture, memory, Reason.SUSPENDED, "suspended: nothing is written")
+    if policy.mode is not Mode.AUTO:
+        return (
+            withdraw(picture, memory, now) if memory.change is not None else _advise(picture, memory, policy)
+        )
+    return _act(picture, memory, policy, now)
+
+
+def _act(picture: Picture, memory: ServerMemory, policy: Policy, now: float) -> Decision:
+    more = scaling.preempts(picture, memory)
+    if more is not None and scaling.clamp(picture, more) != picture.context.view.desired_replicas:
+        return _scale_up(picture, memory, more, now)
+    if memory.change is not None:
+        return carry_on(picture, memory, policy, now)
+    memory = scaling.calm(picture, memory, now)
+    if picture.missing:
+        return _keep(picture, memory, Reason.NO_DATA, f"holding: {picture.missing}")
+    fewer = scaling.down(picture, memory, now)
+    if fewer is not None and fewer < picture.context.view.desired_replicas:
+        return _scale_down(picture, memory, fewer, now)
+    if picture.idle:
+        return _keep(picture, memory, Reason.IDLE, "no traffic")
+    if not picture.missed:
+        return _keep(picture, memory, *_calm_word(picture))
+    return _repair(picture, memory, policy, now)
+
+
+def _repair(picture: Picture, memory: ServerMemory, policy: Policy, now: float) -> Decision:
+    view = picture.context.view
+    bottleneck = picture.assessment.bottleneck
+    rung = recommended(picture.rungs)
+    if bottleneck is not None and bottleneck.reason is BottleneckReason.SLO_INFEASIBLE:
+        return _keep(picture, memory, Reason.INFEASIBLE, bottleneck.message)
+    if rung is None:
+        short = picture.assessment.shortfall_gpus
+        if short > 0:
+            return _keep(
+                picture,
+                memory,
+                Reason.NO_CAPACITY,
+                f"{short} more GPUs would be needed in pool {picture.context.pool.name}",
+            )
+        return _keep(picture, memory, Reason.LEVERS_EXHAUSTED, "no lever is left that is predicted to help")
+    unsettled = [p.name for p in view.ready_pods if not runs(p, memory.stable)]
+    if unsettled:
+        return _keep(
+            picture, memory, Reason.WAITING, f"{unsettled[0]} does not run the settings of record yet"
+        )
+    if len(view.ready_pods) != view.desired_replicas and now - memory.last_action < STARTING_S:
+        return _keep(picture, memory, Reason.WAITING, "waiting for all replicas before anything is changed")
+    if len(memory.reloads) + len(view.ready_pods) > policy.reloads_per_hour:
+        return _keep(
+            picture,
+            memory,
+            Reason.BUDGET_SPENT,
+            f"the budget of {policy.reloads_per_hour} reloads per hour is used up",
+        )
+    return begin(picture, rung, memory, policy, now)
+
+
+def _scale_up(picture: Picture, memory: ServerMemory, count: int, now: float) -> Decision:
+    discarded = ""
+    if memory.change is not None:
+        discarded = f"; the canary of {memory.change.lever} is restored and its result discarded"
+        memory = abandon(picture, memory, "scale-up", now)
+    before = picture.context.view.desired_replicas
+    memory = replace(memory, replicas=count, last_action=now, last_scale=now, calm_since=None)
+    return replace(
+        _keep(picture, memory, Reason.SCALED_UP, f"{before} → {count} replicas{discarded}"),
+        acted=True,
+        lever="replicas",
+    )
+
+
+def _scale_down(picture: Picture, memory: ServerMemory, count: int, now: float) -> Decision:
+    before = picture.context.view.desired_replicas
+    memory = replace(memory, replicas=count, last_action=now, last_scale=now, calm_since=None)
+    why = "idle" if picture.idle else "the others meet every objective with margin"
+    return replace(
+        _keep(picture, memory, Reason.SCALED_DOWN, f"{before} → {count} replicas: {why}"),
+        acted=True,
+        lever="replicas",
+    )
+
+
+def _advise(picture: Picture, memory: ServerMemory, policy: Policy) -> Decision:
+    if picture.missing:
+        return _hold(picture, memory, Reason.NO_DATA, picture.missing)
+    rung = recommended(picture.rungs)
+    if policy.mode is Mode.RECOMMEND and rung is not None:
+        return _hold(picture, memory, Reason.RECOMMENDED, f"{rung.advice.lever}: {rung.advice.why}")
+    return _hold(picture, memory, Reason.OBSERVE_ONLY, f"mode {policy.mode.value}: nothing is changed")
+
+
+def _calm_word(picture: Picture) -> tuple[Reason, str]:
+    if any(o.state.value == "Missed" for o in picture.assessment.objectives):
+        return Reason.WAITING, "gathering evidence from after the last action"
+    if not picture.assessment.objectives:
+        return Reason.WAITING, "no objective is declared"
+    if all(o.state.value in ("NotMeasurable", "Idle") for o in picture.assessment.objectives):
+        return Reason.NO_DATA, "no objective can be measured"
+    return Reason.SLO_MET, "no objective is missed"
+
+
+def _hold(picture: Picture, memory: ServerMemory, reason: Reason, message: str) -> Decision:
+    """Nothing may be written."""
+    return Decision(reason, message, picture.assessment, memory, stable=dict(memory.stable))
+
+
+def _keep(picture: Picture, memory: ServerMemory, reason: Reason, message: str) -> Decision:
+    """Restate what should be true: a pod that drifted is brought back by this."""
+    return Decision(
+        reason,
+        message,
+        picture.assessment,
+        memory,
+        settings=wanted(picture.context.view, memory),
+        stable=dict(memory.stable),
+        replicas=scaling.clamp(picture, memory.replicas),
+    )
+
+
+def _trimmed(memory: ServerMemory, now: float) -> ServerMemory:
+    recent = tuple(t for t in memory.reloads if now - t < HOUR_S)
+    return memory if recent == memory.reloads else replace(memory, reloads=recent)

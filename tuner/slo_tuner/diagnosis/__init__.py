@@ -1,0 +1,1 @@
+"""From counters to times, from times to the one bottleneck."""

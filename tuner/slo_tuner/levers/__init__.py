@@ -1,0 +1,1 @@
+"""One module per lever, all of one small protocol (see `base`)."""

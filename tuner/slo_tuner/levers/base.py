@@ -1,0 +1,66 @@
+"""What every lever is: eligible(view) → why not · propose(view) → setting · predict(view, setting) → effect · price."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from slo_tuner.capacity.pipeline import Prediction
+from slo_tuner.capacity.server import ServerModel
+from slo_tuner.diagnosis.rows import ModelTimes, Times, number
+from slo_tuner.policy import Policy
+from slo_tuner.settings import PodSettings
+from slo_tuner.snapshot import PoolView, ServerView
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Everything a lever may look at. `stable` are the settings of record; `model` is the queueing model, or
+    the reason why there is none."""
+
+    view: ServerView
+    pool: PoolView
+    policy: Policy
+    times: Mapping[str, Times]
+    stable: PodSettings
+    model: ServerModel | str
+
+    def gpu_busy(self) -> float | None:
+        """Mean engine activity over the ready pods' GPUs; None unless every GPU is known."""
+        signals = [s for p in self.view.ready_pods for s in p.gpu_busy.values()]
+        values = [number(s) for s in signals]
+        known = [v for v in values if v is not None]
+        return sum(known) / len(known) if known and len(known) == len(values) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What a lever would set: settings of the changed models only, or a number of replicas."""
+
+    why: str
+    settings: PodSettings = field(default_factory=dict)
+    replicas: int | None = None
+
+
+class Lever(Protocol):
+    """One lever. `price` orders the ladder: cheap first. `propose` is only asked when eligible."""
+
+    name: str
+    price: int
+
+    def eligible(self, ctx: Context) -> str | None: ...
+
+    def propose(self, ctx: Context) -> Proposal | None: ...
+
+
+def effect(ctx: Context, proposal: Proposal) -> dict[str, Prediction] | None:
+    """Predicted latency of every pipeline under a proposal; None without a queueing model."""
+    if isinstance(ctx.model, str):
+        return None
+    return ctx.model.predict(proposal.settings, proposal.replicas)
+
+
+def forward_models(ctx: Context) -> tuple[str, ...]:
+    seen = dict.fromkeys(m for p in ctx.view.pipelines for m in p.forward)
+    return tuple(m for m in seen if m in ctx.stable and isinstance(ctx.times.get(m), ModelTimes))
