@@ -101,6 +101,8 @@ class Kube(Protocol):
 
     def create(self, resource: Resource, body: Mapping[str, Any]) -> Json: ...
 
+    def delete(self, resource: Resource, namespace: str, name: str, uid: str) -> None: ...
+
 
 class KubeClient:
     """`Kube` over HTTPS with the credentials of the pod, or of KUBECONFIG outside a cluster."""
@@ -195,6 +197,17 @@ class KubeClient:
         path = resource.path(body["metadata"].get("namespace"))
         query = {"fieldManager": FIELD_MANAGER}
         return self._json("POST", path, query, body, {"Content-Type": "application/json"})
+
+    def delete(self, resource: Resource, namespace: str, name: str, uid: str) -> None:
+        """Delete in the background exactly the object with that uid; one that is gone is fine."""
+        body = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
+        try:
+            self._json(
+                "DELETE", resource.path(namespace, name), {}, body, {"Content-Type": "application/json"}
+            )
+        except KubeError as error:
+            if not (error.not_found or error.conflict):
+                raise
 
     def _json(
         self,

@@ -111,8 +111,10 @@ def _blocks(
         duration = _increase(families.get(_DURATION, {}), a, b)
         if requests is None or duration is None:
             continue  # a counter was reset, or a scrape is missing
+        if b > now - TRACE_DELAY_S and traced.covers(pod, model):
+            continue  # its traces are still on their way
         failures = _increase(families.get(_FAILURE, {}), a, b)
-        misses = traced.misses(pod, model, a, b, target_s, requests) if b <= now - TRACE_DELAY_S else None
+        misses = traced.misses(pod, model, a, b, target_s, requests)
         out.append(LatencyBlock(pod, model, start, length, requests, duration / 1e6, failures or 0.0, misses))
     return out
 
@@ -169,6 +171,10 @@ class _TraceIndex:
         for t in sorted(traces, key=lambda t: t.start + t.latency_s):
             self._ends[t.pod, t.model].append(t.start + t.latency_s)
             self._latency[t.pod, t.model].append(t.latency_s)
+
+    def covers(self, pod: str, model: str) -> bool:
+        """Whether requests of this model are being traced on this pod at all."""
+        return bool(self._ends.get((pod, model)))
 
     def misses(
         self, pod: str, model: str, a: float, b: float, target_s: float, requests: float

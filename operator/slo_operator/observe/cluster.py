@@ -13,6 +13,7 @@ from slo_operator.kube import Kube, Resource
 from slo_operator.observe.records import (
     ChildRecord,
     DeploymentRecord,
+    Meta,
     NodeRecord,
     PodRecord,
     project_child,
@@ -105,6 +106,15 @@ class Cluster:
         if kind == api.DEPLOYMENTS.kind:
             return self.deployments.get(namespace, name)
         return self.children[kind].get(namespace, name)
+
+    def children_of(self, uid: str) -> list[tuple[str, Meta]]:
+        """(kind, identity) of everything that this resource controls."""
+        records: list[tuple[str, Meta]] = [
+            (api.DEPLOYMENTS.kind, r.meta) for r in self.deployments.snapshot().values()
+        ]
+        for kind, reflector in self.children.items():
+            records += [(kind, r.meta) for r in reflector.snapshot().values()]
+        return [(kind, meta) for kind, meta in records if meta.owner == uid]
 
     def put(self, kind: str, body: Mapping[str, Any]) -> None:
         """Write-through of an answer to our own write."""

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from slo_operator.api.names import CONTAINER
+from slo_operator.api.names import ANNOTATION_CONFIG_HASH, ANNOTATION_KEPT, CONTAINER, LABEL_SERVER
 
 #: extended resources that stand for whole GPUs or slices of one
 GPU_PREFIXES = ("nvidia.com/gpu", "nvidia.com/mig-")
+
+_RENDERED = (ANNOTATION_CONFIG_HASH, ANNOTATION_KEPT)
 
 _SUFFIX = {
     "m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12,
@@ -22,13 +24,14 @@ _SUFFIX = {
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """Identity of an object; `owner` is the uid of its controller."""
+    """Identity of an object; `owner` is the uid of its controller, `server` our label."""
 
     namespace: str
     name: str
     uid: str
     version: str
     owner: str = ""
+    server: str = ""
     terminating: bool = False
 
     @property
@@ -73,7 +76,11 @@ class NodeRecord:
 
 @dataclass(frozen=True, slots=True)
 class DeploymentRecord:
-    """`stuck` is the message of a rollout that made no progress within its deadline."""
+    """A Deployment: ours, or a target.
+
+    `annotations` are those that rendering reads again; `surge` whether a rollout may add a pod first;
+    `stuck` is the message of a rollout that made no progress within its deadline.
+    """
 
     meta: Meta
     digest: str
@@ -84,6 +91,8 @@ class DeploymentRecord:
     updated: int
     ready: int
     total: int
+    annotations: Mapping[str, str]
+    surge: bool = False
     stuck: str = ""
 
     @property
@@ -166,6 +175,8 @@ def project_deployment(body: Mapping[str, Any]) -> DeploymentRecord:
         updated=int(status.get("updatedReplicas", 0)),
         ready=int(status.get("readyReplicas", 0)),
         total=int(status.get("replicas", 0)),
+        annotations={k: v for k, v in (body["metadata"].get("annotations") or {}).items() if k in _RENDERED},
+        surge=spec.get("strategy", {}).get("rollingUpdate", {}).get("maxSurge", 0) not in (0, "0", "0%"),
         stuck=stuck,
     )
 
@@ -184,6 +195,7 @@ def project_meta(body: Mapping[str, Any]) -> Meta:
         uid=meta.get("uid", ""),
         version=meta.get("resourceVersion", ""),
         owner=owner,
+        server=(meta.get("labels") or {}).get(LABEL_SERVER, ""),
         terminating="deletionTimestamp" in meta,
     )
 

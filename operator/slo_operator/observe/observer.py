@@ -1,0 +1,160 @@
+"""Gathering: one round of questions for all resources together, then one picture per server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from slo_operator.api.resource import InferenceSLO
+from slo_operator.api.spec import Pool, Server
+from slo_operator.config import GatewayHistogramConfig
+from slo_operator.observe.blocks import BlockStore
+from slo_operator.observe.cluster import ClusterState
+from slo_operator.observe.live import LivePod, LiveReader
+from slo_operator.observe.measure import FIRST_WINDOW_S, Measurements, PodKey, Scope, measure, next_window
+from slo_operator.observe.prometheus import Querier
+from slo_operator.observe.records import DeploymentRecord, PodRecord
+from slo_operator.observe.snapshot import Observed
+from slo_operator.observe.traces import TraceBuffer
+from slo_operator.render.context import child_names
+from slo_tuner.memory import ServerMemory
+from slo_tuner.settings import PodSettings
+from slo_tuner.snapshot import Refusal
+
+#: distinct SLO windows that are asked of gateways in one tick
+MAX_SLO_WINDOWS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One server of one resource, with what is remembered of it and the key to its control."""
+
+    resource: InferenceSLO
+    server: Server
+    memory: ServerMemory
+    tuned: PodSettings
+    key: str
+
+    @property
+    def id(self) -> tuple[str, str]:
+        return self.resource.uid, self.server.name
+
+    @property
+    def pool(self) -> Pool:
+        return self.resource.spec.pool(self.server.pool)
+
+    @property
+    def deployment_name(self) -> str:
+        if self.server.target is not None:
+            return self.server.target.deployment
+        return child_names(self.resource.name, self.server.name).deployment
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What one tick saw: `seen` per server, `live` per pod, and the measurements behind both."""
+
+    seen: Mapping[tuple[str, str], Observed]
+    live: Mapping[PodKey, LivePod]
+    measured: Measurements
+
+
+class Observer:
+    """Asks pods and Prometheus. Keeps only what a restart may lose: the rate window and raw scrapes."""
+
+    def __init__(
+        self,
+        querier: Querier,
+        reader: LiveReader,
+        traces: TraceBuffer,
+        gateways: Sequence[GatewayHistogramConfig],
+        workers: ThreadPoolExecutor | None,
+        clock: Callable[[], float],
+    ):
+        self._querier = querier
+        self._reader = reader
+        self._traces = traces
+        self._gateways = tuple(gateways)
+        self._workers = workers
+        self._clock = clock
+        self._window_s = FIRST_WINDOW_S
+        self._store = BlockStore()
+
+    def observe(
+        self,
+        subjects: Sequence[Subject],
+        state: ClusterState,
+        refusals: Mapping[tuple[str, str], tuple[Refusal, ...]],
+    ) -> Round:
+        """One round. Never raises over a pod or a Prometheus that does not answer."""
+        deployments = {s.id: _deployment(s, state) for s in subjects}
+        pods = {s.id: state.pods_of(d) if (d := deployments[s.id]) else [] for s in subjects}
+        live = self._reader.read([(p, s.key) for s in subjects for p in pods[s.id]], self._clock())
+        now = self._clock()
+        measured = self._measure(subjects, pods, now)
+        traces = self._traces.by_pod(now)
+        seen = {}
+        for subject in subjects:
+            names = [p.meta.name for p in pods[subject.id]]
+            mine = tuple(t for name in names for t in traces.get(name, ()))
+            seen[subject.id] = Observed(
+                namespace=subject.resource.namespace,
+                resource=subject.resource.name,
+                server=subject.server,
+                pool=subject.pool,
+                deployment=deployments[subject.id],
+                pods=pods[subject.id],
+                nodes=state.nodes,
+                live=live,
+                measured=measured,
+                blocks=self._store.blocks(
+                    subject.resource.namespace, names, _targets(subject.server), mine, now
+                ),
+                traces=mine,
+                refusals=refusals.get(subject.id, ()),
+                tuned=subject.tuned,
+                canaries=frozenset(subject.memory.change.pods if subject.memory.change else ()),
+                last_action=subject.memory.last_action,
+            )
+        return Round(seen, live, measured)
+
+    def _measure(
+        self, subjects: Sequence[Subject], pods: Mapping[tuple[str, str], Sequence[PodRecord]], now: float
+    ) -> Measurements:
+        if not subjects:
+            return Measurements(now, self._window_s, failure="nothing is served")
+        keys = [p.meta.key for s in subjects for p in pods[s.id] if p.ready]
+        scope = Scope(
+            namespaces=tuple(sorted({s.resource.namespace for s in subjects})),
+            probes=tuple(sorted({s.server.models[0].name for s in subjects})),
+            slo_windows_s=tuple(
+                sorted({m.slo.window.seconds for s in subjects for m in s.server.models})[:MAX_SLO_WINDOWS]
+            ),
+            block_pods=tuple(sorted({name for _, name in keys})),
+            block_models=tuple(sorted({m.name for s in subjects for m in s.server.models})),
+            block_seconds=self._store.seconds_to_ask(keys, now),
+        )
+        measured = measure(self._querier, scope, self._window_s, now, self._gateways, self._workers)
+        self._store.add(measured.blocks, now)
+        if measured.coverage:
+            self._window_s = next_window(measured.coverage.values())
+        return measured
+
+
+def _deployment(subject: Subject, state: ClusterState) -> DeploymentRecord | None:
+    found = state.deployments.get((subject.resource.namespace, subject.deployment_name))
+    if found is not None and subject.server.managed and found.meta.owner != subject.resource.uid:
+        return None  # somebody else's of the same name
+    return found
+
+
+def _targets(server: Server) -> dict[str, float]:
+    """Client-facing model → the target that its misses are counted against: of its highest quantile."""
+    targets = {}
+    for model in server.models:
+        latency = model.slo.latency
+        strictest = latency.p99 or latency.p95 or latency.p90 or latency.p50 or latency.mean
+        if strictest is not None:
+            targets[model.name] = strictest.seconds
+    return targets
