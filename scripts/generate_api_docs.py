@@ -1,6 +1,6 @@
 """Writes docs/api.md from the schema that the API server gets, so that the page cannot say anything else.
 
-    scripts/generate_api_docs.py [--check]      with --check exit code 1 says that the page is stale
+scripts/generate_api_docs.py [--check]      with --check exit code 1 says that the page is stale
 """
 
 from __future__ import annotations
@@ -76,25 +76,29 @@ def section(path: str, node: Schema) -> list[str]:
     if node.get("description"):
         lines += [cell(node["description"]), ""]
     lines += ["| Field | Type | Default | What it is |", "|---|---|---|---|"]
-    required = set(node.get("required", []))
-    for name, child in node.get("properties", {}).items():
-        default = "**required**" if name in required else default_of(child)
-        inner, suffix = unwrapped(child)
-        label = f"[`{name}`](#{anchor(f'{path}.{name}{suffix}')})" if inner.get("properties") else f"`{name}`"
-        lines.append(f"| {label} | {type_of(child)} | {default} | {cell(what(child))} |")
+    lines += [field_row(path, node, name) for name in node.get("properties", {})]
     rules = [rule["message"] for rule in node.get("x-kubernetes-validations", [])]
     if rules:
         lines += ["", "Rules:", *(f"* {rule}" for rule in rules)]
     return [*lines, ""]
 
 
+def field_row(path: str, node: Schema, name: str) -> str:
+    """One field as a row of its object's table; objects lead to their own section."""
+    child = node["properties"][name]
+    default = "**required**" if name in node.get("required", []) else default_of(child)
+    inner, suffix = unwrapped(child)
+    label = f"[`{name}`](#{anchor(f'{path}.{name}{suffix}')})" if inner.get("properties") else f"`{name}`"
+    return f"| {label} | {type_of(child)} | {default} | {cell(what(child))} |"
+
+
 def what(node: Schema) -> str:
     """A field's description, with the rules and bounds of its own value."""
     inner, _ = unwrapped(node)
     parts = [node.get("description") or (inner.get("description", "") if inner is not node else "")]
-    for rule in node.get("x-kubernetes-validations", []):
-        if not node.get("properties"):
-            parts.append(rule["message"][:1].upper() + rule["message"][1:])
+    if not node.get("properties"):
+        messages = [str(rule["message"]) for rule in node.get("x-kubernetes-validations", [])]
+        parts += [message[:1].upper() + message[1:] for message in messages]
     parts.append(bounds(node))
     return " ".join(text.rstrip(".") + "." for text in parts if text)
 
@@ -128,8 +132,15 @@ def type_of(node: Schema) -> str:
             values = node.get("additionalProperties")
             return f"map to {type_of(values)}" if isinstance(values, Mapping) else "object"
         case kind:
-            names = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false"}
-            return names.get(str(kind), "whole number or text" if node.get("x-kubernetes-int-or-string") else str(kind))
+            names = {
+                "string": "text",
+                "integer": "whole number",
+                "number": "number",
+                "boolean": "true or false",
+            }
+            return names.get(
+                str(kind), "whole number or text" if node.get("x-kubernetes-int-or-string") else str(kind)
+            )
 
 
 def default_of(node: Schema) -> str:
@@ -151,7 +162,9 @@ def cell(text: str) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Write or check the page; return the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--check", action="store_true", help="compare only")
     options = parser.parse_args(arguments)
     wanted = page()

@@ -9,10 +9,12 @@ cd "$(dirname "$0")/.."
 
 say() { printf 'install: %s\n' "$*" >&2; }
 
-# What the environment was made from: a change of any of it, or a moved checkout, makes it stale.
+# What the environment was made from: a change of any of it, or a moved checkout, makes it stale. Of
+# pyproject.toml that is what stands before the settings of tools.
 wanted() {
   printf '%s\n' "$PWD"
-  sha256sum requirements-dev.lock pyproject.toml scripts/install.sh
+  sha256sum requirements-dev.lock scripts/install.sh
+  sed '/^\[tool\.pytest/,$d' pyproject.toml | sha256sum
 }
 
 up_to_date() { [[ -x .venv/bin/slo && -f .venv/.stamp && $(<.venv/.stamp) == "$(wanted)" ]] && .venv/bin/python -c ''; }

@@ -1,0 +1,1 @@
+"""What a tick costs, in numbers that another machine can be compared with: `make bench`."""

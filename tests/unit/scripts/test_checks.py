@@ -1,0 +1,74 @@
+"""The checks themselves: one that finds nothing because it looks at nothing is worse than none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scripts import check_links, check_locks, generate_api_docs
+from scripts.run_tests import Counts, counts_of
+
+HASH = "    --hash=sha256:" + "0" * 64
+
+
+def test_a_lock_with_hashes_and_no_address_is_fine(tmp_path: Path) -> None:
+    lock = tmp_path / "requirements.lock"
+    lock.write_text(f"aiohttp==3.14.5 \\\n{HASH}\n    # via inferenceslo\nPyYAML==6.0.4 \\\n{HASH}\n")
+    assert check_locks.read_lock(lock) == ({"aiohttp": "3.14.5", "pyyaml": "6.0.4"}, [])
+
+
+@pytest.mark.parametrize(
+    ("text", "finding"),
+    [
+        (f"aiohttp==3.14.5\nkopf==1.45.2 \\\n{HASH}\n", "requirements.lock:2: aiohttp has no --hash"),
+        ("kopf==1.45.2\n", "requirements.lock: kopf has no --hash"),
+        (
+            f"--index-url https://pypi.example.com/simple\nkopf==1.45.2 \\\n{HASH}\n",
+            "requirements.lock:1: an address",
+        ),
+        (
+            f"kopf @ https://example.com/kopf.whl\nkopf==1.45.2 \\\n{HASH}\n",
+            "requirements.lock:1: an address",
+        ),
+    ],
+)
+def test_what_a_lock_must_not_have_is_found_with_its_line(tmp_path: Path, text: str, finding: str) -> None:
+    lock = tmp_path / "requirements.lock"
+    lock.write_text(text)
+    (problem,) = check_locks.read_lock(lock)[1]
+    assert problem.startswith(finding)
+
+
+def test_the_locks_of_this_repository_are_sound() -> None:
+    assert check_locks.check() == []
+
+
+def test_dead_links_and_anchors_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check_links, "ROOT", tmp_path)
+    (tmp_path / "other.md").write_text("# Other\n\n## Stop and `undo`\n")
+    page = tmp_path / "page.md"
+    page.write_text(
+        "[a](other.md) [b](other.md#stop-and-undo) [c](https://example.com/x) [own](#here)\n\n# Here\n\n"
+        "[gone](missing.md)\n[no heading](other.md#start)\n\n```\n[code](nowhere.md)\n```\n"
+    )
+    assert check_links.check(page) == [
+        "page.md:5: missing.md does not exist",
+        "page.md:6: other.md has no heading #start",
+    ]
+
+
+def test_a_report_is_counted_and_a_missing_one_is_a_failure(tmp_path: Path) -> None:
+    report = tmp_path / "unit.xml"
+    report.write_text('<testsuites><testsuite tests="10" failures="1" errors="2" skipped="3"/></testsuites>')
+    assert counts_of(report) == Counts(passed=4, failed=3, skipped=3)
+    assert counts_of(tmp_path / "none.xml") == Counts(failed=1)
+
+
+def test_the_reference_has_every_field_with_type_default_and_rules() -> None:
+    page = generate_api_docs.page()
+    assert "| `mode` | `Observe` \\| `Recommend` \\| `Auto` | `Observe` |" in page
+    assert "| `maxGPUs` | whole number | **required** |" in page
+    assert "### spec.servers[].models[].slo.latency" in page
+    assert "### status.models[].breakdown.stages[]" in page
+    assert "* every server's pool must be a name of spec.pools" in page
