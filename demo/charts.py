@@ -10,7 +10,7 @@ from html import escape
 from demo.series import Band, Pin, Points
 
 WIDTH, LEFT, RIGHT = 1080.0, 52.0, 14.0
-PIN_ROW = 20.0
+PIN_ROW, BAND_STRIP = 20.0, 22.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,8 @@ def time_axis(seconds: float) -> Axis:
 def svg(name: str, description: str, height: float, body: Sequence[str]) -> str:
     """A chart with a name and a description for those who cannot see it."""
     return (
-        f'<svg class="chart" viewBox="0 0 {WIDTH:g} {height:g}" role="img" aria-label="{escape(name)}. '
-        f'{escape(description)}">{"".join(body)}</svg>'
+        f'<div class="scroll"><svg class="chart" viewBox="0 0 {WIDTH:g} {height:g}" role="img" aria-label="{escape(name)}. '
+        f'{escape(description)}">{"".join(body)}</svg></div>'
     )
 
 
@@ -74,21 +74,17 @@ def minutes(x: Axis, y: float) -> str:
     return "".join(labels)
 
 
-def band_shapes(found: Sequence[Band], x: Axis, top: float, bottom: float, named: bool = True) -> str:
-    """Shaded windows, with their names along the top."""
+def band_shapes(found: Sequence[Band], x: Axis, top: float, bottom: float) -> str:
+    """Shaded windows, with their names in a strip of BAND_STRIP px above `top`."""
     shapes = []
     for band in found:
         left, right = x(band.start), x(band.end)
         shapes.append(
-            f'<rect class="band" x="{left:.1f}" y="{top:.1f}" width="{right - left:.1f}" '
-            f'height="{bottom - top:.1f}"/>'
+            f'<rect class="band" x="{left:.1f}" y="{top - BAND_STRIP:.1f}" width="{right - left:.1f}" '
+            f'height="{bottom - top + BAND_STRIP:.1f}" rx="3"/>'
+            f'<text class="band-name" x="{(left + right) / 2:.1f}" y="{top - 7:.1f}" text-anchor="middle">'
+            f"{escape(band.name)}</text>"
         )
-        if named:
-            middle = (left + right) / 2
-            shapes.append(
-                f'<text class="band-name" x="{middle:.1f}" y="{top + 15:.1f}" text-anchor="middle">'
-                f"{escape(band.name)}</text>"
-            )
     return "".join(shapes)
 
 
@@ -121,7 +117,7 @@ def level(value: float, y: Axis, label: str) -> str:
     at = y(value)
     return (
         f'<line class="slo" x1="{LEFT:g}" x2="{WIDTH - RIGHT:g}" y1="{at:.1f}" y2="{at:.1f}"/>'
-        f'<text class="slo-name" x="{WIDTH - RIGHT - 4:g}" y="{at - 6:.1f}" text-anchor="end">{escape(label)}</text>'
+        f'<text class="slo-name" x="{LEFT + 4:g}" y="{at - 6:.1f}">{escape(label)}</text>'
     )
 
 
@@ -157,7 +153,7 @@ def pin_shapes(found: Sequence[Pin], x: Axis, top: float, bottom: float) -> str:
     """Numbered pins above `top`, each with a line down to `bottom` and its words on hover."""
     shapes = []
     for pin, row in zip(found, pin_rows(found, x), strict=True):
-        where, height = x(pin.at), top - 12 - row * PIN_ROW
+        where, height = x(pin.at), top - BAND_STRIP - 13 - row * PIN_ROW
         shapes.append(
             f'<g class="pin"><title>{escape(pin.says)}</title>'
             f'<line x1="{where:.1f}" x2="{where:.1f}" y1="{height:.1f}" y2="{bottom:.1f}"/>'

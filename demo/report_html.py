@@ -118,21 +118,21 @@ def _latency_chart(run: Run, begin: float, seconds: float) -> str:
     x = charts.time_axis(seconds)
     pins = series.pins(run, begin)
     rows = max(charts.pin_rows(pins, x), default=-1) + 1
-    top = 12.0 + rows * charts.PIN_ROW
+    top = charts.BAND_STRIP + 6 + rows * charts.PIN_ROW
     points = series.p99_over_time(run.records, begin)
-    y = charts.Axis(0, min(charts.nice_top([value for _, value in points], 400), 3000), top + 260, top)
+    variants = [
+        series.p99_over_time(run.records, begin, model) for model in sorted({r.model for r in run.records})
+    ]
+    highest = charts.nice_top([value for line in (points, *variants) for _, value in line], 400)
+    y = charts.Axis(0, min(highest, 3000), top + 260, top)
     rate = series.rate_over_time(run.records, begin)
     below = charts.Axis(0, charts.nice_top([value for _, value in rate], 10), top + 380, top + 300)
-    variants = sorted({record.model for record in run.records})
     body = [
         charts.band_shapes(series.bands(run, begin), x, top, below.start),
-        charts.grid(y, 5, "ms"),
+        charts.grid(y, 6, "ms"),
         charts.grid(below, 2, "/s"),
         charts.area(rate, x, below, "rate"),
-        *(
-            charts.polyline(series.p99_over_time(run.records, begin, model), x, y, "variant")
-            for model in variants
-        ),
+        *(charts.polyline(line, x, y, "variant") for line in variants),
         charts.polyline(points, x, y, "p99"),
         charts.level(SLO_MS, y, f"SLO: p99 ≤ {SLO_MS:.0f} ms"),
         charts.marks(series.failures(run, begin), x, y, "failure"),
@@ -153,28 +153,28 @@ def _stage_chart(run: Run, begin: float, seconds: float) -> str:
     x = charts.time_axis(seconds)
     found = series.stages_over_time(run, begin)
     totals = [sum(values) for values in zip(*([v for _, v in p] for p in found.values()), strict=True)]
-    y = charts.Axis(0, charts.nice_top(totals, 200), 250, 12)
+    y = charts.Axis(0, charts.nice_top(totals, 200), 264, 28)
     body = [
-        charts.band_shapes(series.bands(run, begin), x, 12, 250),
+        charts.band_shapes(series.bands(run, begin), x, 28, 264),
         charts.grid(y, 4, "ms"),
         charts.stacked({css: found[stage] for stage, css in STAGE_CLASSES.items()}, x, y),
-        charts.minutes(x, 250),
+        charts.minutes(x, 264),
     ]
     keys = {css: stage.value for stage, css in STAGE_CLASSES.items()}
-    return charts.svg("Latency breakdown", _stage_note(), 276, body) + charts.legend(keys)
+    return charts.svg("Latency breakdown", _stage_note(), 290, body) + charts.legend(keys)
 
 
 def _gpu_chart(run: Run, begin: float, seconds: float) -> str:
-    x, y = charts.time_axis(seconds), charts.Axis(0, 100, 150, 12)
+    x, y = charts.time_axis(seconds), charts.Axis(0, 100, 160, 28)
     points = series.gpu_over_time(run, begin)
     body = [
-        charts.band_shapes(series.bands(run, begin), x, 12, 150),
+        charts.band_shapes(series.bands(run, begin), x, 28, 160),
         charts.grid(y, 4, "%"),
         charts.area(points, x, y, "gpu"),
         charts.polyline(points, x, y, "gpu-line"),
-        charts.minutes(x, 150),
+        charts.minutes(x, 160),
     ]
-    return charts.svg("GPU use", "Share of time in which the GPUs compute.", 176, body)
+    return charts.svg("GPU use", "Share of time in which the GPUs compute.", 186, body)
 
 
 def _goals(judged: Sequence[Result]) -> str:
