@@ -86,14 +86,14 @@ async def _demo(cluster: Cluster, display: Display, options: argparse.Namespace)
         watcher = Watcher(kube, prometheus, gateway, setup.NAMESPACE, setup.RESOURCE)
         plan = QUICK if options.quick else Plan(seed=options.seed)
         story = Story(plan, gateway, watcher, probe, lambda: setup.switch_to_auto(kubectl), display.say)
-        unfinished = await _tell(story, display)
+        code, unfinished = await _tell(story, display)
         run = _run(started, story.progress, watcher, gateway, options, unfinished)
         await setup.collect(kubectl, options.output)
-    return _conclude(run, display, options.output)
+    return _conclude(run, code, display, options.output)
 
 
-async def _tell(story: Story, display: Display) -> str:
-    """Run the story under the live view; returns why it broke off, or nothing."""
+async def _tell(story: Story, display: Display) -> tuple[int, str]:
+    """Run the story under the live view; returns GOALS_HOLD, or the exit code and the reason for breaking off."""
     async with display.showing(story.watcher):
         watching = asyncio.create_task(story.watcher.keep_watching())
         telling = asyncio.create_task(story.run())
@@ -104,10 +104,12 @@ async def _tell(story: Story, display: Display) -> str:
                 watching.result()
             await telling
         except MachineTooNoisyError as error:
-            return f"machine too noisy: {error}"
+            return TOO_NOISY, f"machine too noisy: {error}"
+        except (aiohttp.ClientError, KubectlError, OSError) as error:
+            return CANNOT_RUN, f"broke off in {story.watcher.phase}: {type(error).__name__}: {error}"
         finally:
             watching.cancel()
-    return ""
+    return GOALS_HOLD, ""
 
 
 def _run(
@@ -139,14 +141,11 @@ def _run(
     )
 
 
-def _conclude(run: Run, display: Display, output: Path) -> int:
+def _conclude(run: Run, code: int, display: Display, output: Path) -> int:
     found = figures(run)
     judged = results(found)
-    if run.unfinished:
-        code, verdict = TOO_NOISY, run.unfinished
-    elif all(result.met for result in judged):
-        code, verdict = GOALS_HOLD, "all goals hold"
-    else:
+    verdict = run.unfinished or "all goals hold"
+    if not run.unfinished and not all(result.met for result in judged):
         missed = ", ".join(f"{one.goal.key} = {summary.shown(one.measured)}" for one in judged if not one.met)
         code, verdict = GOAL_MISSED, f"missed: {missed}"
     write_reports(run, found, judged, verdict, output)

@@ -44,7 +44,8 @@ def time_axis(seconds: float) -> Axis:
 def svg(name: str, description: str, height: float, body: Sequence[str]) -> str:
     """A chart with a name and a description for those who cannot see it."""
     return (
-        f'<div class="scroll"><svg class="chart" viewBox="0 0 {WIDTH:g} {height:g}" role="img" aria-label="{escape(name)}. '
+        '<div class="scroll">'
+        f'<svg class="chart" viewBox="0 0 {WIDTH:g} {height:g}" role="img" aria-label="{escape(name)}. '
         f'{escape(description)}">{"".join(body)}</svg></div>'
     )
 

@@ -44,7 +44,11 @@ async def bring_up(cluster: Cluster, say: Say) -> Kubectl:
 
 async def install(kubectl: Kubectl, say: Say) -> None:
     """Monitoring and the operator, as a user installs them; anything of an earlier run goes first."""
-    await kubectl.run("delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait", "--timeout=180s")
+    for namespace in (
+        NAMESPACE,
+        "inferenceslo-system",
+    ):  # the operator too: the same tag may be another image now
+        await kubectl.run("delete", "namespace", namespace, "--ignore-not-found", "--wait", "--timeout=180s")
     for folder in ("manifests/monitoring/dev", "manifests/dev"):
         say(f"kubectl apply -k {folder}")
         await apply_folder(kubectl, REPOSITORY / folder)
