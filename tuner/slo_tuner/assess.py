@@ -31,7 +31,8 @@ SURE = 0.8
 @dataclass(frozen=True, slots=True)
 class Picture:
     """One tick's view of a server, understood. `missing` says why numbers are not available; `missed` whether an
-    objective is missed on evidence from after the last action; `idle` is proven."""
+    objective is missed on evidence from after the last action; `idle` is proven.
+    """
 
     context: Context
     assessment: Assessment
@@ -56,9 +57,7 @@ def assess(
     idle = bool(view.pipelines) and all(isinstance(times[p.model], Idle) for p in view.pipelines)
     missing = "" if idle else _missing(view, times)
     missed = not idle and _missed(view, objectives, memory, now)
-    needed = missed or any(
-        isinstance(t, ModelTimes) and t.requests == 0 and (t.pending or 0) > 0 for t in times.values()
-    )
+    needed = missed or ctx.stuck() > 0
     rungs = climb(ctx, memory, needed, now)
     assessment = Assessment(
         objectives=objectives,

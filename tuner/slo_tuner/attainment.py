@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 from slo_tuner.decision import ObjectiveState, SLOState
 from slo_tuner.diagnosis.rows import Times, number
@@ -24,7 +25,8 @@ MIN_BEYOND = 1.0
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """Requests within the target (`low` … `high` where the source only bounds it), of `total`, and the
-    quantile with `observed_s` as point estimate."""
+    quantile with `observed_s` as point estimate.
+    """
 
     low: float
     high: float
@@ -132,8 +134,8 @@ def plausible_buckets(h: GatewayHistogram) -> bool:
         return False
     # rates of counters scraped at different moments may disagree by rounding
     slack = 1e-6 * max(1.0, counts[-1])
-    rising = all(a <= b + slack for a, b in zip(counts, counts[1:], strict=False))
-    return rising and all(a < b for a, b in zip(bounds, bounds[1:], strict=False)) and counts[-1] > 0
+    rising = all(a <= b + slack for a, b in pairwise(counts))
+    return rising and all(a < b for a, b in pairwise(bounds)) and counts[-1] > 0
 
 
 def bucket_quantile(buckets: tuple[tuple[float, float], ...], total: float, level: float) -> float | None:
@@ -171,7 +173,8 @@ def _traces(view: ServerView, pipeline: Pipeline, objective: Objective) -> Evide
 
 def _summaries(view: ServerView, pipeline: Pipeline, objective: Objective) -> Evidence | None:
     """Attainment lies between the highest level at or under the target and the next level, per pod; the
-    observed quantile is the worst pod's: a bound, not the quantile of all."""
+    observed quantile is the worst pod's: a bound, not the quantile of all.
+    """
     level = objective.quantile or 0.0
     pods = {p.name for p in view.ready_pods}
     rows = [r for r in view.rows if r.model == pipeline.model and r.pod in pods]
@@ -204,4 +207,4 @@ def usable_grid(quantiles: Mapping[float, float]) -> list[tuple[float, float]]:
     grid = sorted(quantiles.items())
     if not all(math.isfinite(q) and math.isfinite(s) and s >= 0 for q, s in grid):
         return []
-    return grid if all(a[1] <= b[1] for a, b in zip(grid, grid[1:], strict=False)) else []
+    return grid if all(a[1] <= b[1] for a, b in pairwise(grid)) else []

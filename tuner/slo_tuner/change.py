@@ -13,7 +13,7 @@ from slo_tuner.ladder import BETTER, INCONCLUSIVE, REFUSED, WORSE, Rung
 from slo_tuner.memory import Change, Phase, ServerMemory, Tried
 from slo_tuner.policy import Policy
 from slo_tuner.settings import PodSettings
-from slo_tuner.snapshot import ServerView
+from slo_tuner.snapshot import PodView, ServerView
 from slo_tuner.wanted import merged, pod_named, restored, runs, wanted
 
 LOAD_DEADLINE_S = 120.0
@@ -24,10 +24,8 @@ MAX_TRIED = 50
 
 def begin(picture: Picture, rung: Rung, memory: ServerMemory, policy: Policy, now: float) -> Decision:
     """Put a lever's proposal on one pod. The canary is the pod that has served longest, so that it is warm."""
-    view = picture.context.view
-    assert rung.proposal is not None
+    view, settings = picture.context.view, rung.advice.settings
     pod = min(view.ready_pods, key=lambda p: (p.started, p.name)).name
-    settings = rung.proposal.settings
     change = Change(
         id=f"{rung.fingerprint}@{now:.0f}",
         lever=rung.advice.lever,
@@ -46,10 +44,9 @@ def begin(picture: Picture, rung: Rung, memory: ServerMemory, policy: Policy, no
     )
 
 
-def carry_on(picture: Picture, memory: ServerMemory, policy: Policy, now: float) -> Decision:
+def carry_on(picture: Picture, memory: ServerMemory, change: Change, policy: Policy, now: float) -> Decision:
     """The change's next state. Refused loads and vanished pods come first: they end it in any phase."""
-    view, change = picture.context.view, memory.change
-    assert change is not None
+    view = picture.context.view
     refused = [r for r in view.refusals if r.pod in change.pods and change.settings.get(r.model) == r.wanted]
     if refused:
         r = refused[0]
@@ -81,19 +78,17 @@ def carry_on(picture: Picture, memory: ServerMemory, policy: Policy, now: float)
     )
 
 
-def abandon(picture: Picture, memory: ServerMemory, why: str, now: float) -> ServerMemory:
+def abandon(memory: ServerMemory, change: Change, now: float) -> ServerMemory:
     """Memory without the change, its result discarded: something more urgent came up."""
-    assert memory.change is not None
-    return replace(restored(memory, memory.change), last_action=now)
+    return replace(restored(memory, change), last_action=now)
 
 
-def withdraw(picture: Picture, memory: ServerMemory, now: float) -> Decision:
+def withdraw(picture: Picture, memory: ServerMemory, change: Change, now: float) -> Decision:
     """The mode was lowered in mid-change: return the pods to what ran before, then write nothing any more.
 
     A change that is on every pod already is left as it is.
     """
-    view, change = picture.context.view, memory.change
-    assert change is not None
+    view = picture.context.view
     if change.phase is Phase.CONFIRM:
         return _passive(
             picture, replace(memory, change=None), "the change was on every pod already; it stays"
@@ -122,17 +117,35 @@ def _analyse(picture: Picture, memory: ServerMemory, change: Change, policy: Pol
     if disturbed:
         return _undo(picture, memory, change, Reason.CANARY_ABANDONED, None, disturbed, {}, now)
     pod = pod_named(view, change.pods[0])
-    if change.looks == 0 and (pod is None or not runs(pod, change.settings)):
-        if now - change.started > LOAD_DEADLINE_S:
-            why = f"{change.pods[0]} does not run the new settings after {LOAD_DEADLINE_S:.0f} s"
-            return _undo(picture, memory, change, Reason.CANARY_ABANDONED, REFUSED, why, {}, now)
-        waiting = replace(memory, change=replace(change, since=now))
-        return _decision(
-            picture, waiting, Reason.WAITING, f"waiting for {change.pods[0]} to run the new settings", change
-        )
-    if pod is not None and not runs(pod, change.settings):
+    running = pod is not None and runs(pod, change.settings)
+    if not change.live:
+        return _await_live(picture, memory, change, pod if running else None, now)
+    if not running:
         why = f"{change.pods[0]} lost the new settings while it was compared"
         return _undo(picture, memory, change, Reason.CANARY_ABANDONED, None, why, {}, now)
+    return _judge(picture, memory, change, policy, now)
+
+
+def _await_live(
+    picture: Picture, memory: ServerMemory, change: Change, running: PodView | None, now: float
+) -> Decision:
+    """The comparison's clock starts when the canary is seen to run the new settings."""
+    name = change.pods[0]
+    if running is None and now - change.started > LOAD_DEADLINE_S:
+        why = f"{name} does not run the new settings after {LOAD_DEADLINE_S:.0f} s"
+        return _undo(picture, memory, change, Reason.CANARY_ABANDONED, REFUSED, why, {}, now)
+    if running is None:
+        return _decision(
+            picture, memory, Reason.WAITING, f"waiting for {name} to run the new settings", change
+        )
+    loaded = running.loaded_at if running.loaded_at is not None and running.loaded_at <= now else now
+    seen = replace(change, live=True, since=max(change.started, loaded))
+    message = f"comparing {change.lever} on {name} with its peers"
+    return _decision(picture, replace(memory, change=seen), Reason.WAITING, message, seen)
+
+
+def _judge(picture: Picture, memory: ServerMemory, change: Change, policy: Policy, now: float) -> Decision:
+    view = picture.context.view
     finding = canary.compare(view, change, policy, now)
     longest = policy.analysis_s * canary.MAX_LOOKS + canary.SETTLE_S + PATIENCE_S
     if finding.comparison is Comparison.EARLY and now - change.since > longest:

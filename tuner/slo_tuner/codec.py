@@ -100,6 +100,7 @@ def _change(c: Change) -> dict[str, Json]:
         "started": c.started,
         "looks": c.looks,
         "baseline": dict(c.baseline),
+        "live": c.live,
     }
 
 
@@ -115,6 +116,7 @@ def _read_change(data: Mapping[str, Json]) -> Change:
         started=_finite(data["started"]),
         looks=int(data["looks"]),
         baseline=_numbers(data["baseline"]),
+        live=bool(data.get("live", False)),
     )
 
 

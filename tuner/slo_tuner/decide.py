@@ -38,9 +38,8 @@ def decide(server: ServerView, pool: PoolView, memory: ServerMemory, policy: Pol
     if policy.suspend:
         return _hold(picture, memory, Reason.SUSPENDED, "suspended: nothing is written")
     if policy.mode is not Mode.AUTO:
-        return (
-            withdraw(picture, memory, now) if memory.change is not None else _advise(picture, memory, policy)
-        )
+        change = memory.change
+        return _advise(picture, memory, policy) if change is None else withdraw(picture, memory, change, now)
     return _act(picture, memory, policy, now)
 
 
@@ -49,7 +48,7 @@ def _act(picture: Picture, memory: ServerMemory, policy: Policy, now: float) -> 
     if more is not None and scaling.clamp(picture, more) != picture.context.view.desired_replicas:
         return _scale_up(picture, memory, more, now)
     if memory.change is not None:
-        return carry_on(picture, memory, policy, now)
+        return carry_on(picture, memory, memory.change, policy, now)
     memory = scaling.calm(picture, memory, now)
     if picture.missing:
         return _keep(picture, memory, Reason.NO_DATA, f"holding: {picture.missing}")
@@ -100,7 +99,7 @@ def _scale_up(picture: Picture, memory: ServerMemory, count: int, now: float) ->
     discarded = ""
     if memory.change is not None:
         discarded = f"; the canary of {memory.change.lever} is restored and its result discarded"
-        memory = abandon(picture, memory, "scale-up", now)
+        memory = abandon(memory, memory.change, now)
     before = picture.context.view.desired_replicas
     memory = replace(memory, replicas=count, last_action=now, last_scale=now, calm_since=None)
     return replace(

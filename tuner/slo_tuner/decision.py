@@ -12,7 +12,8 @@ from enum import StrEnum
 
 from slo_tuner.memory import ServerMemory
 from slo_tuner.settings import PodSettings
-from slo_tuner.signal import Signal, Unknown
+from slo_tuner.signal import Signal
+from slo_tuner.snapshot import NOT_OBSERVED
 
 
 class BottleneckReason(StrEnum):
@@ -98,7 +99,8 @@ class ObjectiveState:
 @dataclass(frozen=True, slots=True)
 class StageShare:
     """Mean time of one stage on the critical path of a request. `kind` is batching_delay, busy_wait,
-    preprocess, forward, postprocess or unexplained."""
+    preprocess, forward, postprocess or unexplained.
+    """
 
     kind: str
     model: str
@@ -150,7 +152,7 @@ class Assessment:
     levers: tuple[LeverAdvice, ...] = ()
     metrics_available: bool = False
     metrics_message: str = ""
-    arrivals_rps: Signal = Unknown("not observed")
+    arrivals_rps: Signal = NOT_OBSERVED
     shortfall_gpus: int = 0
 
 

@@ -100,9 +100,12 @@ def _ask(ctx: Context, lever: Lever, memory: ServerMemory, now: float) -> Rung:
 
 def _helps(ctx: Context, rung: Rung) -> bool:
     """Predicted: the worst pipeline gets at least 3 % closer to its target, or some mean falls by 3 % while none that
-    is over its target gets worse."""
-    if rung.proposal is None or isinstance(ctx.model, str):
+    is over its target gets worse.
+    """
+    if rung.proposal is None:
         return False
+    if isinstance(ctx.model, str):
+        return rung.proposal.replicas is not None and ctx.stuck() > 0
     model: ServerModel = ctx.model
     before, after = model.predict(), model.predict(rung.proposal.settings, rung.proposal.replicas)
     worst = model.worst_ratio(before)

@@ -15,7 +15,8 @@ from slo_tuner.settings import ModelSettings, PodSettings
 
 class Phase(StrEnum):
     """Where a change is: on one pod under comparison, then spreading pod by pod, then being confirmed
-    against the time before it. Restore: the mode was lowered in mid-change, pods go back to `before`."""
+    against the time before it. Restore: the mode was lowered in mid-change, pods go back to `before`.
+    """
 
     ANALYSE = "Analyse"
     PROMOTE = "Promote"
@@ -29,7 +30,8 @@ class Change:
 
     `settings` are the new settings of the changed models only; `before` those that they replace.
     `pods` have the new settings, in the order in which they got them; the first is the canary.
-    `since` is when the current phase began; `looks` counts evaluations within it.
+    `since` is when the current phase began; `looks` counts evaluations within it; `live` says that the
+    canary was seen to run the settings, from `since` on.
     `baseline` are the numbers before the change (mean latency, misses, rate, …) it is held against.
     """
 
@@ -43,6 +45,7 @@ class Change:
     started: float
     looks: int = 0
     baseline: Mapping[str, float] = field(default_factory=dict)
+    live: bool = False
 
 
 @dataclass(frozen=True, slots=True)

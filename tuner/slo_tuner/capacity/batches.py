@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from slo_tuner.snapshot import BatchTime
 
@@ -42,7 +43,7 @@ class BatchCurve:
         first_size, first = self.points[0]
         if size <= first_size:
             return first
-        for (b0, s0), (b1, s1) in zip(self.points, self.points[1:], strict=False):
+        for (b0, s0), (b1, s1) in pairwise(self.points):
             if size <= b1:
                 return s0 + (s1 - s0) * (size - b0) / (b1 - b0)
         last_size, last = self.points[-1]
@@ -78,10 +79,11 @@ def curve(batches: Sequence[BatchTime], fallback_s: float) -> BatchCurve:
 
 def steps_up(batch_curve: BatchCurve, limit: int, gain: float = 0.3) -> tuple[int, ...]:
     """Measured sizes ≤ limit where items/s jumps by `gain` over the size below per item added: only these
-    deserve to be preferred sizes (an engine built for 8 and 16, say). A smooth curve has none."""
+    deserve to be preferred sizes (an engine built for 8 and 16, say). A smooth curve has none.
+    """
     found: list[int] = []
     points = [p for p in batch_curve.points if p[0] <= limit]
-    for (b0, s0), (b1, s1) in zip(points, points[1:], strict=False):
+    for (b0, s0), (b1, s1) in pairwise(points):
         if s0 <= 0 or s1 <= 0:
             continue
         before, after = b0 / s0, b1 / s1

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
-from slo_tuner.capacity.queueing import GRID_S, Load, Stage, convolve, sojourn
+from slo_tuner.capacity.queueing import GRID_S, Load, Stage, convolve, sojourn, trim
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,7 @@ class Prediction:
     attainment: float
 
 
+@lru_cache(maxsize=4096)
 def predict(
     stages: tuple[StageLoad, ...], load: Load, quantile: float, target_s: float, fixed_s: float = 0.0
 ) -> Prediction:
@@ -37,7 +39,7 @@ def predict(
     quiet: list[float] = [1.0]
     for s in stages:
         times = sojourn(s.stage, s.load)
-        burst, quiet = convolve(burst, times.burst), convolve(quiet, times.quiet)
+        burst, quiet = trim(convolve(burst, times.burst), 1e-6), trim(convolve(quiet, times.quiet), 1e-6)
     share = load.burst_s / load.period_s
     in_burst = share * load.peak_rps / max(1e-12, share * load.peak_rps + (1 - share) * load.quiet_rps)
     size = max(len(burst), len(quiet))

@@ -21,6 +21,8 @@ from slo_tuner.capacity.batches import BatchCurve
 GRID_S = 0.005
 _HORIZON = 1200  # bins: 6 s; longer waits are all equally hopeless and pile up in the last bin
 
+_NEGLIGIBLE = 1e-9
+
 Pmf = tuple[float, ...]
 
 
@@ -45,7 +47,8 @@ class Load:
 @dataclass(frozen=True, slots=True)
 class Stage:
     """One model on one pod: `servers` instances, batches of at most `max_batch`, a batching delay
-    (None: dynamic batching is off). `cv2` is the squared variation of the service time."""
+    (None: dynamic batching is off). `cv2` is the squared variation of the service time.
+    """
 
     curve: BatchCurve
     servers: int
@@ -135,7 +138,8 @@ def _average(
 
 def _wait(counts: Sequence[float], service: float, servers: int, stretch: float) -> Pmf:
     """Number found on arrival → time in the stage. With n ≥ c ahead the wait is spread evenly over
-    ((n − c) … (n − c + 1)) · D / c."""
+    ((n − c) … (n − c + 1)) · D / c.
+    """
     pmf = [0.0] * _HORIZON
     width = service / servers * stretch
     for n, p in enumerate(counts):
@@ -225,17 +229,22 @@ def poisson(mean: float) -> tuple[float, ...]:
 
 def convolve(a: Sequence[float], b: Sequence[float]) -> list[float]:
     """Distribution of the sum of two independent grid times; the last bin of the horizon absorbs."""
-    out = [0.0] * min(_HORIZON, len(a) + len(b) - 1)
-    last = len(out) - 1
-    for i, x in enumerate(a):
-        if x > 1e-12:
-            for j, y in enumerate(b):
-                out[min(last, i + j)] += x * y
+    few, many = sorted((a, b), key=lambda pmf: sum(x > _NEGLIGIBLE for x in pmf))
+    out = [0.0] * (len(a) + len(b) - 1)
+    for i, x in enumerate(few):
+        if x > _NEGLIGIBLE:
+            for j, y in enumerate(many, i):
+                out[j] += x * y
+    if len(out) > _HORIZON:
+        out[_HORIZON - 1] += math.fsum(out[_HORIZON:])
+        del out[_HORIZON:]
     return out
 
 
-def trim(pmf: list[float]) -> list[float]:
-    end = len(pmf)
-    while end > 1 and pmf[end - 1] < 1e-9:
+def trim(pmf: list[float], mass: float = 1e-9) -> list[float]:
+    """Without the far tail of at most this mass."""
+    end, left = len(pmf), mass
+    while end > 1 and pmf[end - 1] <= left:
+        left -= pmf[end - 1]
         end -= 1
     return pmf[:end]

@@ -12,7 +12,7 @@ from slo_tuner.capacity.pipeline import Prediction, StageLoad, predict
 from slo_tuner.capacity.queueing import Load, Stage, utilisation
 from slo_tuner.diagnosis.rows import ModelTimes, Times
 from slo_tuner.objectives import Objective
-from slo_tuner.settings import ModelSettings, PodSettings
+from slo_tuner.settings import PodSettings
 from slo_tuner.signal import Idle
 from slo_tuner.snapshot import Pipeline, ServerView
 from slo_tuner.stats import mean, variance
@@ -120,8 +120,7 @@ def build(view: ServerView, times: Mapping[str, Times], settings: PodSettings) -
     curves, cv2 = {}, {}
     for m in loads:
         t = times[m]
-        assert isinstance(t, ModelTimes)
-        if t.compute_s <= 0.0:
+        if not isinstance(t, ModelTimes) or t.compute_s <= 0.0:
             return f"{m}: no compute time measured"
         c = curve(t.batches, t.compute_s)
         curves[m] = BatchCurve(tuple((b, _round(s)) for b, s in c.points))

@@ -34,7 +34,8 @@ def find(
     if stuck:
         t = stuck[0]
         return Bottleneck(
-            R.INSTANCE_SATURATED, t.model, f"{t.pending:.0f} requests wait for {t.model} and none finished in {t.window_s:.0f} s",
+            R.INSTANCE_SATURATED, t.model,
+            f"{t.pending:.0f} requests wait for {t.model} and none finished in {t.window_s:.0f} s",
             {"pending": t.pending or 0.0, "finished": 0.0},
         )  # fmt: skip
     if not breakdowns:
@@ -100,7 +101,8 @@ def _infeasible(
     if alone > target and queued < 0.2 * b.mean_s:
         return Bottleneck(
             R.SLO_INFEASIBLE, b.model,
-            f"one request alone takes {_ms(alone):.0f} ms of {_ms(target):.0f} ms allowed, with {_ms(queued):.0f} ms of queue",
+            f"one request alone takes {_ms(alone):.0f} ms of {_ms(target):.0f} ms allowed, "
+            f"with {_ms(queued):.0f} ms of queue",
             {**numbers, "alone_ms": _ms(alone)},
         )  # fmt: skip
     return None
@@ -118,7 +120,8 @@ def _imbalanced(view: ServerView, b: Breakdown, numbers: dict[str, float]) -> Bo
         share = rates[most] / sum(rates.values())
         return Bottleneck(
             R.LOAD_IMBALANCED, b.model,
-            f"{most} gets {share:.0%} of the requests, {least} {rates[least] / sum(rates.values()):.0%}: put a least-request gateway in front",
+            f"{most} gets {share:.0%} of the requests, {least} {rates[least] / sum(rates.values()):.0%}: "
+            "put a least-request gateway in front",
             {**numbers, "largest_share": round(share, 2)},
         )  # fmt: skip
     return None
@@ -141,10 +144,16 @@ def _starved(
             rate = model.load(name).mean_rps
             return Bottleneck(
                 R.PREPROCESS_STARVED, name,
-                f"{name}: {model.settings[name].instances} process(es) of {_ms(t.compute_s):.0f} ms per pod at {rate:g} rps, "
-                f"{peak:.0%} busy in bursts; requests wait {_ms(wait):.0f} ms there",
-                {**numbers, "service_ms": _ms(t.compute_s), "instances": float(model.settings[name].instances), "rate_rps": rate,
-                 "busy_at_peak": round(peak, 2), "wait_ms": _ms(wait)},
+                f"{name}: {model.settings[name].instances} process(es) of {_ms(t.compute_s):.0f} ms per pod "
+                f"at {rate:g} rps, {peak:.0%} busy in bursts; requests wait {_ms(wait):.0f} ms there",
+                {
+                    **numbers,
+                    "service_ms": _ms(t.compute_s),
+                    "instances": float(model.settings[name].instances),
+                    "rate_rps": rate,
+                    "busy_at_peak": round(peak, 2),
+                    "wait_ms": _ms(wait),
+                },
             )  # fmt: skip
     return None
 

@@ -17,7 +17,7 @@ from slo_tuner.diagnosis.graph import critical_path
 from slo_tuner.diagnosis.rows import ModelTimes, Times
 from slo_tuner.settings import ModelSettings
 from slo_tuner.signal import Idle, Unknown, Value
-from slo_tuner.snapshot import Pipeline, RequestTrace, ServerView
+from slo_tuner.snapshot import Pipeline, ServerView
 from slo_tuner.stats import quantile
 
 MIN_TRACES = 100
@@ -101,7 +101,8 @@ def stage_kind(pipeline: Pipeline, model: str) -> str:
 
 def _close(stages: list[tuple[str, str, float]], mean_s: float, model: str) -> tuple[StageShare, ...]:
     """Make the stages add up: the rest is unexplained; members shared with other pipelines can sum to
-    more than this one's mean, and are then scaled down together."""
+    more than this one's mean, and are then scaled down together.
+    """
     total = math.fsum(s for _, _, s in stages)
     scale = mean_s / total if total > mean_s > 0 else 1.0
     closed = [StageShare(kind, m, s * scale, s * scale / mean_s) for kind, m, s in stages]
@@ -112,9 +113,10 @@ def _close(stages: list[tuple[str, str, float]], mean_s: float, model: str) -> t
 def tails(view: ServerView, pipeline: Pipeline) -> tuple[float | None, float | None]:
     """p99 of the forward stage's computing, and p99 of the request minus it: the time outside the GPU.
 
-    Exact from traces; else from summaries, the worst pod's request p99 against the worst pod's forward p99.
+    Exact from traces (the caller has dropped impossible ones); else from summaries, the worst pod's request
+    p99 against the worst pod's forward p99.
     """
-    mine = [t for t in view.traces if t.model == pipeline.model and _sound(t)]
+    mine = [t for t in view.traces if t.model == pipeline.model]
     if mine:
         newest = max(t.start for t in mine)
         mine = [t for t in mine if t.start > newest - pipeline.window_s]
@@ -128,11 +130,6 @@ def tails(view: ServerView, pipeline: Pipeline) -> tuple[float | None, float | N
     if request_p99 is None or forward_p99 is None:
         return forward_p99, None
     return forward_p99, max(0.0, request_p99 - forward_p99)
-
-
-def _sound(t: RequestTrace) -> bool:
-    values = [t.latency_s, t.start, *(x for s in t.stages.values() for x in (s.queue_s, s.compute_s))]
-    return all(math.isfinite(v) for v in values)
 
 
 def _worst(view: ServerView, models: set[str], request: bool) -> float | None:

@@ -15,7 +15,8 @@ from slo_tuner.snapshot import EnsembleStep, ModelConfig
 @dataclass(frozen=True, slots=True)
 class PathStep:
     """One member on the critical path and the seconds a request spends there; `streamed` when it
-    overlaps the member that feeds it."""
+    overlaps the member that feeds it.
+    """
 
     model: str
     seconds: float

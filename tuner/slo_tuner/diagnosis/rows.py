@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from slo_tuner.capacity.batches import merge
-from slo_tuner.snapshot import BatchTime, ModelConfig, ModelRow, ServerView
 from slo_tuner.signal import Idle, Signal, Unknown, Value
+from slo_tuner.snapshot import BatchTime, ModelConfig, ModelRow, ServerView
 
 #: no decoupled (streaming) model answers a whole request faster than this: the row covers the hand-off
 HANDOFF_FLOOR_S = 0.001
@@ -92,7 +92,9 @@ def model_times(view: ServerView, model: str) -> Times:
     return _sum(model, busy_rows, config, complete, len(good))
 
 
-def implausible(row: ModelRow, config: ModelConfig | None) -> str | None:
+def implausible(  # noqa: PLR0911 - one return per rule
+    row: ModelRow, config: ModelConfig | None
+) -> str | None:
     """Why this row cannot be believed; None when it can (idle rows included)."""
     if isinstance(row.requests, Idle):
         return None

@@ -17,7 +17,8 @@ from slo_tuner.snapshot import PoolView, ServerView
 @dataclass(frozen=True, slots=True)
 class Context:
     """Everything a lever may look at. `stable` are the settings of record; `model` is the queueing model, or
-    the reason why there is none."""
+    the reason why there is none.
+    """
 
     view: ServerView
     pool: PoolView
@@ -25,6 +26,18 @@ class Context:
     times: Mapping[str, Times]
     stable: PodSettings
     model: ServerModel | str
+
+    def queueing(self) -> ServerModel:
+        """The queueing model; a lever that is not eligible without one may rely on it."""
+        if isinstance(self.model, str):
+            raise TypeError(f"no queueing model ({self.model}): ask whether the lever is eligible first")
+        return self.model
+
+    def stuck(self) -> float:
+        """Requests that wait where none finished in the window: overload, whatever the counters say."""
+        return sum(
+            t.pending or 0.0 for t in self.times.values() if isinstance(t, ModelTimes) and t.requests == 0
+        )
 
     def gpu_busy(self) -> float | None:
         """Mean engine activity over the ready pods' GPUs; None unless every GPU is known."""

@@ -37,8 +37,7 @@ class DynamicBatching:
         return None
 
     def propose(self, ctx: Context) -> Proposal | None:
-        assert isinstance(ctx.model, ServerModel)
-        model = ctx.model
+        model = ctx.queueing()
         able = [m for m in forward_models(ctx) if _why_not(ctx, m) is None]
         # judged with headroom: batching is there for the busiest moments
         scored = []
@@ -71,14 +70,14 @@ def _why_not(ctx: Context, name: str) -> str | None:
 
 
 def _delays(ctx: Context, models: list[str]) -> list[int]:
-    assert isinstance(ctx.model, ServerModel)
+    model = ctx.queueing()
     limits, slack = [10_000], 1e9
-    for p in ctx.model.pipelines:
+    for p in model.pipelines:
         if any(m in models for m in p.members):
             limits.append(p.pipeline.max_queue_delay_us)
-            service = sum(ctx.model.curves[m].seconds(1) for m in p.members)
+            service = sum(model.curves[m].seconds(1) for m in p.members)
             slack = min(slack, p.objective.target_s - service)
-    highest = min(min(limits), int(slack * 1e6 / 10))
+    highest = min(*limits, int(slack * 1e6 / 10))
     return [d for d in DELAYS_US if d <= highest]
 
 
@@ -90,7 +89,8 @@ def _with_delay(ctx: Context, model: ServerModel, name: str, delay_us: int) -> M
 
 def batch_cap(model: ServerModel, name: str, present: int, margin: float) -> int:
     """The largest size ≤ the present and the pipeline's maximum at which a request that waits for one full batch and
-    is in the next still meets the target with margin; never under the minimum."""
+    is in the next still meets the target with margin; never under the minimum.
+    """
     pipelines = [p for p in model.pipelines if name in p.members]
     highest = min([present, *(p.pipeline.max_batch_size for p in pipelines)])
     lowest = max([1, *(p.pipeline.min_batch_size for p in pipelines)])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from slo_tuner.capacity.server import ServerModel
 from slo_tuner.diagnosis.rows import number
 from slo_tuner.levers.base import Context, Proposal, forward_models
 
@@ -38,8 +37,7 @@ class ForwardInstances:
         return None
 
     def propose(self, ctx: Context) -> Proposal | None:
-        assert isinstance(ctx.model, ServerModel)
-        model = ctx.model
+        model = ctx.queueing()
         name = max(forward_models(ctx), key=model.busy_at_peak)
         if model.busy_at_peak(name) < 0.3:
             return None

@@ -14,7 +14,10 @@ class MigGeometry:
             return "not indicated: the pool's policy does not allow MIG"
         busy = ctx.gpu_busy()
         shown = "unknown" if busy is None else f"{busy:.0%}"
-        return f"not indicated: no interference between models is proven (GPU activity {shown}); isolation would cure nothing"
+        return (
+            f"not indicated: no interference between models is proven (GPU activity {shown}); "
+            "isolation would cure nothing"
+        )
 
     def propose(self, ctx: Context) -> Proposal | None:
         return None

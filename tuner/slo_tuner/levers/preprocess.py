@@ -38,19 +38,18 @@ class PreprocessInstances:
         return None
 
     def propose(self, ctx: Context) -> Proposal | None:
-        assert isinstance(ctx.model, ServerModel)
-        spare = _spare_cores(ctx)
+        model, spare = ctx.queueing(), _spare_cores(ctx)
         changed: dict[str, ModelSettings] = {}
         why = []
         for m in _models(ctx):
             now = ctx.stable[m]
-            need = required_instances(ctx.model, m)
+            need = required_instances(model, m)
             # host use unknown: at most double per change, the canary then says whether the host carries it
             room = 2 * now.instances + 2 if spare is None else now.instances + int(spare)
             count = min(need, _limit(ctx), room)
             if count > now.instances:
                 changed[m] = replace(now, instances=count)
-                peak = ctx.model.load(m).peak_rps * ctx.model.curves[m].seconds(1)
+                peak = model.load(m).peak_rps * model.curves[m].seconds(1)
                 why.append(
                     f"{m} {now.instances} → {count} processes: a burst asks for {peak:.1f} of {now.instances} per pod"
                 )

@@ -15,15 +15,14 @@ class Replicas:
     price = 4
 
     def eligible(self, ctx: Context) -> str | None:
-        if isinstance(ctx.model, str):
-            return ctx.model
         view = ctx.view
+        if isinstance(ctx.model, str) and ctx.stuck() <= 0:
+            return ctx.model
         if view.desired_replicas >= view.max_replicas:
             return f"at the maximum of {view.max_replicas} replicas"
         if len(view.ready_pods) < view.desired_replicas:
             return f"{view.desired_replicas - len(view.ready_pods)} replicas are still starting"
-        need = required_replicas(ctx, ctx.model)
-        if need is None:
+        if not isinstance(ctx.model, str) and required_replicas(ctx, ctx.model) is None:
             return "more replicas do not bring the target: one request alone takes too long"
         if reachable(ctx) <= view.desired_replicas:
             return (
@@ -33,9 +32,10 @@ class Replicas:
         return None
 
     def propose(self, ctx: Context) -> Proposal | None:
-        assert isinstance(ctx.model, ServerModel)
-        need = required_replicas(ctx, ctx.model)
-        if need is None or need <= ctx.view.desired_replicas:
+        present = ctx.view.desired_replicas
+        # stuck and nothing measured: one more, then look again
+        need = present + 1 if isinstance(ctx.model, str) else required_replicas(ctx, ctx.model)
+        if need is None or need <= present:
             return None
         count = min(need, reachable(ctx))
         return Proposal(f"{ctx.view.desired_replicas} → {count} replicas", replicas=count)
@@ -43,7 +43,8 @@ class Replicas:
 
 def required_replicas(ctx: Context, model: ServerModel) -> int | None:
     """Smallest count up to the maximum that meets every target with margin; the maximum when more would be needed
-    and each still helps; None when even an unloaded replica is too slow."""
+    and each still helps; None when even an unloaded replica is too slow.
+    """
     goal = 1.0 - ctx.policy.margin
     alone = model.predict(growth=1e-3)
     if model.worst_ratio(alone) > 1.0:

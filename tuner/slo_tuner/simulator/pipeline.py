@@ -41,7 +41,8 @@ class SimPipeline:
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """Everything that stays: models, pipelines, bursts, hosts. `burst_factor` × the mean for `burst_s`
-    in every `period_s`; `routing` is "least" (outstanding) or "random"."""
+    in every `period_s`; `routing` is "least" (outstanding) or "random".
+    """
 
     models: tuple[SimModel, ...]
     pipelines: tuple[SimPipeline, ...]
@@ -86,7 +87,7 @@ class Simulation:
         self.now = 0.0
         self.done: list[SimRequest] = []
         self.executions: list[tuple[float, str, str, int, float]] = []  # end, pod, model, batch, seconds
-        self._random = random.Random(seed)
+        self._random = random.Random(seed)  # noqa: S311 - reproducible arrivals, no secrets
         self._ids = itertools.count()
         self._events: list[tuple[float, int, str, tuple[Any, ...]]] = []
         self._models = {m.name: m for m in scenario.models}
