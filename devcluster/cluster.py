@@ -69,8 +69,11 @@ class Cluster:
             members = self._nodes(plane, record)
             self._prepare(plane, members, record)
             pause_archive = self._image(pause, PAUSE_IMAGE)
-            dns_archive = self._image(coredns, dns.IMAGE)
-            self._start(plane, members, {PAUSE_IMAGE: pause_archive, dns.IMAGE: dns_archive})
+            dns_image = f"{dns.REPOSITORY}:{golang.coredns().key()}"
+            dns_archive = self._image(coredns, dns_image)
+            self._start(plane, members, {PAUSE_IMAGE: pause_archive, dns_image: dns_archive})
+            self._apply(dns.manifest(plane.ranges.dns, dns_image))
+            self._wait_serving(plane, members)
         return self.layout.kubeconfig
 
     def down(self) -> None:
@@ -180,7 +183,7 @@ class Cluster:
 
     def _image(self, binary: Path, reference: str) -> Path:
         """A scratch image of one static binary, kept beside it in the cache."""
-        archive = binary.with_suffix(".tar")
+        archive = binary.with_name(f"{reference.replace('/', '_').replace(':', '_')}.tar")
         if not archive.exists():
             path = f"/{binary.name}"
             scratch_image.write_scratch_image(archive, reference, {path: binary}, [path])
@@ -188,6 +191,9 @@ class Cluster:
 
     def _start(self, plane: ControlPlane, nodes: list[Node], images: dict[str, Path]) -> None:
         """The control plane one after the other, containerd and its images beside it, then what needs both."""
+        for component in (plane.api_server(), plane.etcd()):
+            # In this order: an API server without its etcd takes its time to end.
+            self._supervisor.stop_outdated(component)
         with ThreadPoolExecutor(max_workers=len(nodes)) as pool:
             runtimes = [pool.submit(self._start_runtime, node, images) for node in nodes]
             self._ensure(plane.etcd())
@@ -197,18 +203,28 @@ class Cluster:
             for runtime in runtimes:
                 runtime.result()
         self._say("API server and containerd ready")
-        workers = [plane.proxy(nodes[0].name), *(node.kubelet() for node in nodes)]
-        workers += [component for node in nodes for component in extras.components(node)]
-        for component in workers:
+        for component in self._workers(plane, nodes):
             self._supervisor.ensure(component)
-        self._apply(dns.manifest(plane.ranges.dns))
-        for component in (plane.controller_manager(), plane.scheduler(), *workers):
+
+    def _workers(self, plane: ControlPlane, nodes: list[Node]) -> list[Component]:
+        """What needs the API server and containerd."""
+        workers = [plane.proxy(nodes[0].name), *(node.kubelet() for node in nodes)]
+        return workers + [component for node in nodes for component in extras.components(node)]
+
+    def _wait_serving(self, plane: ControlPlane, nodes: list[Node]) -> None:
+        """Until every part answers, pods can run and find each other."""
+        for component in (plane.controller_manager(), plane.scheduler(), *self._workers(plane, nodes)):
             self._supervisor.wait_ready(component, timeout=120)
         api = plane.api()
         for node in nodes:
-            self._wait(f"node {node.name} Ready", partial(_is, api, f"/api/v1/nodes/{node.name}", "Ready"))
+            there = partial(_is, api, f"/api/v1/nodes/{node.name}", "Ready")
+            self._wait(f"node {node.name} Ready", there, f"logs kubelet-{node.name}")
         deployment = "/apis/apps/v1/namespaces/kube-system/deployments/coredns"
-        self._wait("CoreDNS Ready", partial(_is, api, deployment, "Available"))
+        self._wait(
+            "CoreDNS Ready",
+            partial(_is, api, deployment, "Available"),
+            "kubectl -n kube-system describe pods",
+        )
         self._say(f"KUBECONFIG={self.layout.kubeconfig}")
 
     def _start_runtime(self, node: Node, images: dict[str, Path]) -> None:
@@ -226,11 +242,13 @@ class Cluster:
         apply = ("apply", "--server-side", "--force-conflicts", "--field-manager=devcluster", "-f", "-")
         self.kubectl(*apply, stdin=manifest)
 
-    def _wait(self, what: str, done: Callable[[], bool], timeout: float = 180.0) -> None:
+    def _wait(self, what: str, done: Callable[[], bool], look: str, timeout: float = 180.0) -> None:
         deadline = time.monotonic() + timeout
         while not done():
             if time.monotonic() > deadline:
-                raise ClusterError(f"not {what} after {timeout:.0f} s: see `status`, and {self.layout.logs}")
+                raise ClusterError(
+                    f"not {what} after {timeout:.0f} s: `python -m devcluster {look}` says more"
+                )
             time.sleep(0.2)
         self._say(what)
 

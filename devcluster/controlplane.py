@@ -59,10 +59,12 @@ class ControlPlane:
     def _pair(self, name: str) -> pki.Pair:
         return pki.Pair.named(self.layout.pki, name)
 
-    def _component(self, name: str, arguments: list[str], check: tuple[int, str] | None) -> Component:
+    def _component(
+        self, name: str, arguments: list[str], check: tuple[int, str] | None, files: tuple[Path, ...] = ()
+    ) -> Component:
         healthy = partial(self.api(check[0]).healthy, check[1]) if check is not None else None
         argv = (str(self.binary), name, *arguments)
-        return Component(name, argv, tuple(network.inside(self.layout)[1:]), ready=healthy)
+        return Component(name, argv, tuple(network.inside(self.layout)[1:]), files=files, ready=healthy)
 
     def etcd(self) -> Component:
         """The store, without fsync: a power cut may lose a development cluster, a killed process loses nothing."""
@@ -166,4 +168,4 @@ class ControlPlane:
         config.write_text(
             configs.kube_proxy(self.layout.config / "kube-proxy.kubeconfig", node_name, self.ranges)
         )
-        return self._component("kube-proxy", [f"--config={config}"], None)
+        return self._component("kube-proxy", [f"--config={config}"], None, (config,))

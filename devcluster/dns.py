@@ -6,7 +6,7 @@ from typing import Any
 
 from devcluster.configs import CLUSTER_DOMAIN
 
-IMAGE = "inferenceslo/coredns:dev"
+REPOSITORY = "inferenceslo/coredns"
 _LABELS = {"k8s-app": "kube-dns"}
 
 _COREFILE = f"""\
@@ -25,9 +25,9 @@ _COREFILE = f"""\
 """
 
 
-def manifest(dns: IPv4Address) -> str:
+def manifest(dns: IPv4Address, image: str) -> str:
     """The objects of kube-system, as one JSON list for `kubectl apply`."""
-    items = [*_rbac(), _config(), _deployment(), _service(dns), _kubelet_access()]
+    items = [*_rbac(), _config(), _deployment(image), _service(dns), _kubelet_access()]
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
 
 
@@ -89,10 +89,10 @@ def _service(dns: IPv4Address) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Service", "metadata": _meta("kube-dns"), "spec": spec}
 
 
-def _deployment() -> dict[str, Any]:
+def _deployment(image: str) -> dict[str, Any]:
     container = {
         "name": "coredns",
-        "image": IMAGE,
+        "image": image,
         "imagePullPolicy": "IfNotPresent",
         "args": ["-conf", "/etc/coredns/Corefile"],
         "ports": [

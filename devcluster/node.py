@@ -124,15 +124,17 @@ class Node:
                 return False
             return True
 
-        argv = ("/usr/bin/containerd", "--config", str(self.layout.folder / "containerd.toml"))
-        return Component(f"containerd-{self.name}", argv, self.namespaces, ready=answers)
+        config = self.layout.folder / "containerd.toml"
+        argv = ("/usr/bin/containerd", "--config", str(config))
+        return Component(f"containerd-{self.name}", argv, self.namespaces, files=(config,), ready=answers)
 
     def kubelet(self) -> Component:
         labels = ",".join(f"{key}={value}" for key, value in emulation.NODE.labels().items())
+        config = self.layout.folder / "kubelet.yaml"
         argv = (
             str(self.plane.binary),
             "kubelet",
-            f"--config={self.layout.folder}/kubelet.yaml",
+            f"--config={config}",
             f"--kubeconfig={self.layout.folder}/kubelet.kubeconfig",
             f"--root-dir={configs.KUBELET_ROOT}",
             f"--cert-dir={configs.KUBELET_ROOT}/pki",
@@ -140,9 +142,8 @@ class Node:
             f"--node-ip={self.address}",
             f"--node-labels={labels}",
         )
-        return Component(
-            f"kubelet-{self.name}", argv, self.namespaces, ready=plain_health(self.address, 10248)
-        )
+        healthy = plain_health(self.address, 10248)
+        return Component(f"kubelet-{self.name}", argv, self.namespaces, files=(config,), ready=healthy)
 
 
 def is_mounted(path: Path) -> bool:

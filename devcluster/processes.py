@@ -36,15 +36,17 @@ class Component:
     argv: tuple[str, ...]
     namespaces: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    files: tuple[Path, ...] = ()  # what it reads only when it starts
     ready: Callable[[], bool] | None = None
     stop_seconds: float = 10.0
 
     def fingerprint(self) -> str:
         """Changes whenever the process would have to be started anew to run as described."""
-        text = "\0".join(
-            (*self.namespaces, *self.argv, *(f"{k}={v}" for k, v in sorted(self.environment.items())))
-        )
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        variables = (f"{name}={value}" for name, value in sorted(self.environment.items()))
+        digest = hashlib.sha256("\0".join((*self.namespaces, *self.argv, *variables)).encode())
+        for file in self.files:
+            digest.update(file.read_bytes())
+        return digest.hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -90,13 +92,17 @@ class Supervisor:
 
     def ensure(self, component: Component) -> bool:
         """Have the component running as described. True when it had to be started (again)."""
-        running = self.find(component.name)
-        if running is not None and running.fingerprint == component.fingerprint():
+        self.stop_outdated(component)
+        if self.find(component.name) is not None:
             return False
-        if running is not None:
-            self.stop(component.name, component.stop_seconds)
         self._start(component)
         return True
+
+    def stop_outdated(self, component: Component) -> None:
+        """Stop the component if it runs, but not as described."""
+        running = self.find(component.name)
+        if running is not None and running.fingerprint != component.fingerprint():
+            self.stop(component.name, component.stop_seconds)
 
     def _start(self, component: Component) -> None:
         self._layout.pids.mkdir(parents=True, exist_ok=True)
