@@ -42,8 +42,8 @@ FIELDS = tuple(field.name for field in fields(Record))
 
 
 def as_row(record: Record) -> list[object]:
-    """The record as a row in the order of FIELDS, times to the 0.1 ms."""
-    return [round(value, 4) if isinstance(value, float) else value for value in astuple(record)]
+    """The record as a row in the order of FIELDS, times to the microsecond."""
+    return [round(value, 6) if isinstance(value, float) else value for value in astuple(record)]
 
 
 def from_row(row: Iterable[object]) -> Record:
