@@ -165,7 +165,8 @@ class ControlPlane:
     def proxy(self, node_name: str) -> Component:
         """One kube-proxy for the cluster: all nodes share the network namespace that it programs."""
         config = self.layout.config / "kube-proxy.yaml"
-        config.write_text(
-            configs.kube_proxy(self.layout.config / "kube-proxy.kubeconfig", node_name, self.ranges)
-        )
+        text = configs.kube_proxy(self.layout.config / "kube-proxy.kubeconfig", node_name, self.ranges)
+        # kube-proxy ends when its file is written to, be it with the same text.
+        if not config.exists() or config.read_text() != text:
+            config.write_text(text)
         return self._component("kube-proxy", [f"--config={config}"], None, (config,))
