@@ -136,19 +136,29 @@ def _missed(
         for o, state in (
             (o, s) for o in p.objectives for s in objectives if s.model == p.model and s.objective == o.name
         ):
+            after = now - memory.last_action
             if o.quantile is None:
-                if state.state is SLOState.MISSED and now - memory.last_action >= p.window_s:
+                if state.state is SLOState.MISSED and after >= _span(view, p.model, state):
                     return True
                 continue
             counted = _recent(view, p.model, o.target_s, memory.last_action, now)
             if counted is None:  # only the window's own figure: wait until all of it is from after the action
-                if now - memory.last_action < p.window_s or state.attainment is None:
+                if after < _span(view, p.model, state) or state.attainment is None:
                     continue
                 counted = state.attainment * state.requests, state.requests
             within, total = counted
             if total >= 50 and beta_cdf(o.quantile, 0.5 + within, 0.5 + total - within) >= SURE:
                 return True
     return False
+
+
+def _span(view: ServerView, model: str, state: ObjectiveState) -> float:
+    """Seconds that the figure of an objective covers, by its source."""
+    if state.source.startswith("server summaries"):
+        return 60.0
+    spans = [h.window_s for h in view.gateway if h.model == model and h.source == state.source]
+    spans = spans or [r.window_s for r in view.rows if r.model == model]
+    return max((s for s in spans if math.isfinite(s)), default=60.0)
 
 
 def _recent(

@@ -31,6 +31,7 @@ ENOUGH = 6  # blocks from which the pairs speak for themselves; with fewer, the 
 #: A false "worse" loses a lever, a false "better" is still bounded by the tolerance for misses.
 ALPHA_WORSE = 0.003
 ALPHA_BETTER = 0.01
+ALPHA_MISSES = 0.015
 MIN_GAIN = 0.03  # log latency: 3 %; less is not worth a reload
 MIN_REQUESTS = 5.0
 IMBALANCE = 0.85
@@ -115,10 +116,13 @@ def _look(
         misses = _difference(
             _miss_differences(after, canary, peers, starts), _miss_differences(before, canary, peers, past)
         )
+        rarer = _difference(
+            _root_differences(after, canary, peers, starts), _root_differences(before, canary, peers, past)
+        )
         share = _requests(after, [canary], starts) / max(1e-9, _requests(after, peers, starts) / len(peers))
         peer_misses = _miss_share(after, peers, starts)
     else:  # a single replica: before against after, at like load
-        speed, share = whole, 1.0
+        speed, share, rarer = whole, 1.0, None
         misses = _difference(_miss_levels(after, starts), _miss_levels(before, past), two_sided=True)
         peer_misses = _miss_share(before, [canary], past)
         if speed is None:
@@ -143,7 +147,7 @@ def _look(
         return Finding(Comparison.WORSE, _tell("worse", evidence), evidence, True)
     like = 0.85 <= ratio <= 1.0 / 0.85
     faster = speed.upper(ALPHA_BETTER) < 0.0 and speed.mean < -MIN_GAIN
-    fewer = misses is not None and misses.upper(ALPHA_BETTER) < 0.0 and misses.mean < -0.005
+    fewer = rarer is not None and rarer.upper(ALPHA_MISSES) < 0.0 and misses is not None and misses.mean < -0.005
     all_faster = (
         like
         and whole is not None
@@ -272,6 +276,19 @@ def _mean_latency(blocks: Sequence[LatencyBlock], pods: Sequence[str], model: st
     requests = math.fsum(b.requests for b in mine)
     seconds = math.fsum(b.latency_sum_s for b in mine)
     return seconds / requests if requests >= MIN_REQUESTS and seconds > 0 else None
+
+
+def _root_differences(
+    blocks: Sequence[LatencyBlock], canary: str, peers: Sequence[str], starts: Sequence[float]
+) -> list[float]:
+    """Differences of the square roots of miss shares. Misses come in bursts, so that their spread grows with their
+    number; the root makes it even, and one bad block of the peers does not hide nine better ones."""
+    found = []
+    for start in starts:
+        a, b = _miss_share(blocks, [canary], [start]), _miss_share(blocks, peers, [start])
+        if a is not None and b is not None:
+            found.append(math.sqrt(a) - math.sqrt(b))
+    return found
 
 
 def _miss_differences(

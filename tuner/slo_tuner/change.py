@@ -12,6 +12,7 @@ from slo_tuner.decision import Decision, Reason
 from slo_tuner.ladder import BETTER, INCONCLUSIVE, REFUSED, WORSE, Rung
 from slo_tuner.memory import Change, Phase, ServerMemory, Tried
 from slo_tuner.policy import Policy
+from slo_tuner.scaling import clamp
 from slo_tuner.settings import PodSettings
 from slo_tuner.snapshot import PodView, ServerView
 from slo_tuner.wanted import merged, pod_named, restored, runs, wanted
@@ -335,7 +336,7 @@ def _decision(
         evidence=dict(evidence or {}),
         settings=wanted(picture.context.view, memory),
         stable=dict(memory.stable),
-        replicas=memory.replicas,
+        replicas=clamp(picture, memory.replicas),
         acted=acted,
         lever=change.lever if change is not None else lever,
     )

@@ -13,7 +13,7 @@ from slo_tuner.assess import Picture, assess
 from slo_tuner.change import abandon, begin, carry_on, withdraw
 from slo_tuner.decision import BottleneckReason, Decision, Reason
 from slo_tuner.ladder import recommended
-from slo_tuner.memory import ServerMemory
+from slo_tuner.memory import Phase, ServerMemory
 from slo_tuner.policy import Mode, Policy
 from slo_tuner.snapshot import PoolView, ServerView
 from slo_tuner.wanted import remember, runs, wanted
@@ -97,7 +97,7 @@ def _repair(picture: Picture, memory: ServerMemory, policy: Policy, now: float) 
 
 def _scale_up(picture: Picture, memory: ServerMemory, count: int, now: float) -> Decision:
     discarded = ""
-    if memory.change is not None:
+    if memory.change is not None and memory.change.phase is Phase.ANALYSE:
         discarded = f"; the canary of {memory.change.lever} is restored and its result discarded"
         memory = abandon(memory, memory.change, now)
     before = picture.context.view.desired_replicas

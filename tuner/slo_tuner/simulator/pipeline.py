@@ -116,6 +116,10 @@ class Simulation:
                 self._start_work(pod, name)
         return changed
 
+    def forget(self, before: float) -> None:
+        """Drop executions that ended before this time; requests are kept, they are the result."""
+        self.executions = [e for e in self.executions if e[0] >= before]
+
     def run_until(self, end: float) -> None:
         while self._events and self._events[0][0] <= end:
             self.now, _, kind, payload = heapq.heappop(self._events)

@@ -39,6 +39,7 @@ def observe(
 ) -> ServerView:
     """The last `window_s` as counters and gateway histogram; `history_s` of blocks and traces."""
     s, now = simulation.scenario, simulation.now
+    simulation.forget(now - max(history_s, window_s))
     recent = [r for r in simulation.done if r.end > now - window_s]
     past = [r for r in simulation.done if r.end > now - history_s]
     targets = {p.model: p.objectives[0].target_s for p in pipelines if p.objectives}
