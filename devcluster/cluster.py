@@ -213,7 +213,13 @@ class Cluster:
 
     def _wait_serving(self, plane: ControlPlane, nodes: list[Node]) -> None:
         """Until every part answers, pods can run and find each other."""
-        for component in (plane.controller_manager(), plane.scheduler(), *self._workers(plane, nodes)):
+        everything = (
+            plane.etcd(),
+            plane.controller_manager(),
+            plane.scheduler(),
+            *self._workers(plane, nodes),
+        )
+        for component in everything:
             self._supervisor.wait_ready(component, timeout=120)
         api = plane.api()
         for node in nodes:

@@ -15,6 +15,7 @@ CLUSTER_DOMAIN = "cluster.local"
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 KUBELET_ROOT = "/var/lib/kubelet"
 POD_LOGS = "/var/log/pods"
+PROXY_HEALTH_PORT = 10256
 
 
 def _text(document: dict[str, Any]) -> str:
@@ -148,7 +149,7 @@ def kube_proxy(kubeconfig_file: Path, node_name: str, ranges: Ranges) -> str:
             "clusterCIDR": str(ranges.pods),
             "clientConnection": {"kubeconfig": str(kubeconfig_file)},
             "hostnameOverride": node_name,
-            "healthzBindAddress": f"{ranges.node(0)}:10256",
+            "healthzBindAddress": f"{ranges.node(0)}:{PROXY_HEALTH_PORT}",
             "metricsBindAddress": f"{ranges.node(0)}:10249",
             "conntrack": {
                 "maxPerCore": 0,

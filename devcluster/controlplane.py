@@ -5,10 +5,11 @@ from functools import partial
 from pathlib import Path
 
 from devcluster import configs, network, pki
-from devcluster.api import Api
+from devcluster.api import Api, plain_health
 from devcluster.layout import Layout
 from devcluster.processes import Component
 from devcluster.ranges import Ranges
+from devcluster.shell import write
 
 API_PORT = 6443
 _ETCD = "https://127.0.0.1:2379"
@@ -45,26 +46,21 @@ class ControlPlane:
         for name in ("controller-manager", "scheduler", "kube-proxy"):
             self.write_kubeconfig(self.layout.config / f"{name}.kubeconfig", name)
         self.write_kubeconfig(self.layout.kubeconfig, "admin")
-        self.layout.kubectl.write_text(
-            f'#!/bin/sh\nexec "{self.binary}" kubectl --kubeconfig "{self.layout.kubeconfig}" "$@"\n'
-        )
-        self.layout.kubectl.chmod(0o755)
+        script = f'#!/bin/sh\nexec "{self.binary}" kubectl --kubeconfig "{self.layout.kubeconfig}" "$@"\n'
+        write(self.layout.kubectl, script, 0o755)
 
     def write_kubeconfig(self, path: Path, name: str) -> None:
         """Write the kubeconfig of the identity whose certificate is called `name`."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch(mode=0o600)
-        path.write_text(configs.kubeconfig(self.server, self.layout.pki / "ca.crt", self._pair(name), name))
+        text = configs.kubeconfig(self.server, self.layout.pki / "ca.crt", self._pair(name), name)
+        write(path, text, 0o600)
 
     def _pair(self, name: str) -> pki.Pair:
         return pki.Pair.named(self.layout.pki, name)
 
-    def _component(
-        self, name: str, arguments: list[str], check: tuple[int, str] | None, files: tuple[Path, ...] = ()
-    ) -> Component:
+    def _component(self, name: str, arguments: list[str], check: tuple[int, str] | None) -> Component:
         healthy = partial(self.api(check[0]).healthy, check[1]) if check is not None else None
         argv = (str(self.binary), name, *arguments)
-        return Component(name, argv, tuple(network.inside(self.layout)[1:]), files=files, ready=healthy)
+        return Component(name, argv, self._namespaces(), ready=healthy)
 
     def etcd(self) -> Component:
         """The store, without fsync: a power cut may lose a development cluster, a killed process loses nothing."""
@@ -165,8 +161,11 @@ class ControlPlane:
     def proxy(self, node_name: str) -> Component:
         """One kube-proxy for the cluster: all nodes share the network namespace that it programs."""
         config = self.layout.config / "kube-proxy.yaml"
-        text = configs.kube_proxy(self.layout.config / "kube-proxy.kubeconfig", node_name, self.ranges)
-        # kube-proxy ends when its file is written to, be it with the same text.
-        if not config.exists() or config.read_text() != text:
-            config.write_text(text)
-        return self._component("kube-proxy", [f"--config={config}"], None, (config,))
+        kubeconfig = self.layout.config / "kube-proxy.kubeconfig"
+        write(config, configs.kube_proxy(kubeconfig, node_name, self.ranges))
+        argv = (str(self.binary), "kube-proxy", f"--config={config}")
+        ready = plain_health(str(self.ranges.node(0)), configs.PROXY_HEALTH_PORT)
+        return Component("kube-proxy", argv, self._namespaces(), files=(config,), ready=ready)
+
+    def _namespaces(self) -> tuple[str, ...]:
+        return tuple(network.inside(self.layout)[1:])

@@ -9,8 +9,9 @@ from devcluster.configs import CLUSTER_DOMAIN
 REPOSITORY = "inferenceslo/coredns"
 _LABELS = {"k8s-app": "kube-dns"}
 
+# Names outside the cluster do not exist: said at once, because resolvers would try a failing server again and again.
 _COREFILE = f"""\
-.:53 {{
+{CLUSTER_DOMAIN}:53 in-addr.arpa:53 ip6.arpa:53 {{
     errors
     health {{
         lameduck 1s
@@ -21,6 +22,12 @@ _COREFILE = f"""\
         ttl 5
     }}
     cache 5
+}}
+.:53 {{
+    errors
+    template ANY ANY . {{
+        rcode NXDOMAIN
+    }}
 }}
 """
 

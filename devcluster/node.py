@@ -13,7 +13,7 @@ from devcluster.api import plain_health
 from devcluster.controlplane import ControlPlane
 from devcluster.layout import NodeLayout
 from devcluster.processes import Component
-from devcluster.shell import ClusterError, run
+from devcluster.shell import ClusterError, run, write
 
 # The kubelet sets these for the whole machine (a panic would reboot it, memory would be overcommitted). It may set
 # copies of its own instead.
@@ -76,13 +76,12 @@ class Node:
         self.plane.write_kubeconfig(folder / "kubelet.kubeconfig", f"kubelet-client-{self.name}")
         server = pki.Pair.named(cluster.pki, f"kubelet-server-{self.name}")
         node_address = ranges.node(self.layout.index)
-        (folder / "kubelet.yaml").write_text(
-            configs.kubelet(self.layout, node_address, ranges.dns, authority.certificate, server)
-        )
-        (folder / "containerd.toml").write_text(configs.containerd(self.layout, self.snapshotter))
+        kubelet = configs.kubelet(self.layout, node_address, ranges.dns, authority.certificate, server)
+        write(folder / "kubelet.yaml", kubelet)
+        write(folder / "containerd.toml", configs.containerd(self.layout, self.snapshotter))
         pods = ranges.node_pods(self.layout.index)
-        (folder / "cni" / "10-pods.conflist").write_text(configs.cni(pods, folder / "ipam"))
-        (folder / "resolv.conf").write_text("")
+        write(folder / "cni" / "10-pods.conflist", configs.cni(pods, folder / "ipam"))
+        write(folder / "resolv.conf", "")
 
     def binds(self) -> list[tuple[Path, Path]]:
         """(own folder or file, constant path at which the node sees it)."""

@@ -133,8 +133,11 @@ class Supervisor:
     def wait_ready(self, component: Component, timeout: float = 60.0) -> None:
         """Wait until the component serves; `ClusterError` with its last words when it ends or takes too long."""
         deadline = time.monotonic() + timeout
-        while component.ready is not None and not component.ready():
-            if self.find(component.name) is None:
+        while True:
+            alive = self.find(component.name) is not None
+            if alive and (component.ready is None or component.ready()):
+                return
+            if not alive:
                 raise ClusterError(
                     f"{component.name}: ended while starting: {self._last_words(component.name)}"
                 )

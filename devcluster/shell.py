@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import IO
 
 _SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -35,6 +36,16 @@ def run(argv: Sequence[object], *, stdin: str | IO[bytes] | None = None, timeout
         said = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()[-3:]
         raise ClusterError(f"{' '.join(words[:8])}: exit code {done.returncode}: {' / '.join(said)}")
     return done.stdout.decode(errors="replace")
+
+
+def write(path: Path, text: str, mode: int = 0o644) -> None:
+    """Write a file unless it says that already: kube-proxy ends at once when its configuration is written again."""
+    if path.exists() and path.read_text() == text:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch(mode)
+    path.write_text(text)
+    path.chmod(mode)
 
 
 class Progress:
