@@ -37,7 +37,7 @@ class Duration(str):
 
     def __new__(cls, text: str) -> Self:
         """Raise ValueError for anything but numbers with units us, ms, s, m, h."""
-        if not isinstance(text, str) or len(text) > _MAX_TEXT or not _DURATION.match(text):
+        if not isinstance(text, str) or len(text) > _MAX_TEXT or not _DURATION.fullmatch(text):
             raise ValueError(DURATION_MESSAGE)
         return super().__new__(cls, text)
 
@@ -101,7 +101,7 @@ class Percentage(str):
 
     def __new__(cls, text: str) -> Self:
         """Raise ValueError for anything but 0% to 100%."""
-        if not isinstance(text, str) or len(text) > _MAX_TEXT or not _PERCENTAGE.match(text):
+        if not isinstance(text, str) or len(text) > _MAX_TEXT or not _PERCENTAGE.fullmatch(text):
             raise ValueError(PERCENTAGE_MESSAGE)
         return super().__new__(cls, text)
 

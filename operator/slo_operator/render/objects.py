@@ -53,7 +53,7 @@ def admin_key_of(secret: Mapping[str, Any] | None) -> str | None:
         key = base64.b64decode(encoded, validate=True).decode("ascii")
     except (binascii.Error, UnicodeDecodeError):
         return None
-    return key if _KEY.match(key) else None
+    return key if _KEY.fullmatch(key) else None
 
 
 def control_secret(context: ServerContext, admin_key: str) -> dict[str, Any]:
