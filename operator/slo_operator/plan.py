@@ -26,9 +26,9 @@ from slo_operator.render.context import Observed as ObservedTimes
 from slo_operator.render.context import ServerContext
 from slo_operator.render.deployment import config_hash
 from slo_operator.state import MemoryStore
-from slo_tuner.decision import Decision
+from slo_tuner.decision import Decision, Reason
 from slo_tuner.memory import ServerMemory
-from slo_tuner.policy import Mode, Policy
+from slo_tuner.policy import Policy
 from slo_tuner.snapshot import PoolView, ServerView
 
 log = logging.getLogger(__name__)
@@ -162,8 +162,9 @@ class Planner:
             pool = ledger.pool(subject.pool.name, subject.pool.node_selector, subject.pool.max_gpus, ours)
             policy = policy_of(resource.spec, self._config.interval)
             if rolling:  # old and new pods are no picture of either: watch, and touch nothing
-                policy = replace(policy, mode=Mode.OBSERVE)
-            decision = self._decide(view, pool, subject.memory, policy, self._clock())
+                decision = self._watch(view, pool, subject.memory, policy)
+            else:
+                decision = self._decide(view, pool, subject.memory, policy, self._clock())
         except Exception as failure:
             log.exception("%s/%s %s: no decision", resource.namespace, resource.name, server.name)
             error = f"no decision: {type(failure).__name__}: {failure}"
@@ -173,6 +174,19 @@ class Planner:
             held = sum(p.gpus for p in seen.pods)
             ledger.promise(subject.pool.node_selector, task.context.replicas * server.accelerator.gpus - held)
         return ServerPlan(subject, seen, view, decision, task, digest, error, self._blind(subject, decision))
+
+    def _watch(self, view: ServerView, pool: PoolView, memory: ServerMemory, policy: Policy) -> Decision:
+        """What is seen while a rollout is under way; nothing is tuned, and nothing in flight is undone."""
+        seen = self._decide(view, pool, memory, replace(policy, suspend=True), self._clock())
+        return replace(
+            seen,
+            reason=Reason.WAITING,
+            message="a rollout is under way: tuning waits until every pod runs the declared configuration",
+            memory=memory,
+            settings={},
+            replicas=None,
+            acted=False,
+        )
 
     def _task(
         self,

@@ -159,7 +159,9 @@ class FakeKube:
             raise KubeError(0, "Unreachable", "the API server does not answer")
 
 
-def model_config(name: str, instances: int = 1, max_batch: int = 16, steps: tuple[str, ...] = ()) -> ModelConfig:
+def model_config(
+    name: str, instances: int = 1, max_batch: int = 16, steps: tuple[str, ...] = ()
+) -> ModelConfig:
     data: dict[str, Any] = {"name": name, "maxBatchSize": max_batch}
     if steps:
         tensors = [f"t{i}" for i in range(len(steps) + 1)]
@@ -199,7 +201,9 @@ class FakeTriton:
     refuses: dict[str, str] = field(default_factory=dict)
     ignores: set[str] = field(default_factory=set)
     silent: bool = False
-    tracing: dict[str, list[str]] = field(default_factory=lambda: {"trace_level": ["OFF"], "trace_rate": ["1000"]})
+    tracing: dict[str, list[str]] = field(
+        default_factory=lambda: {"trace_level": ["OFF"], "trace_rate": ["1000"]}
+    )
     stats: dict[str, dict[int, BatchStat]] = field(default_factory=dict)
 
     def models(self) -> list[str]:
@@ -307,7 +311,13 @@ class FakePrometheus:
             for family in families:
                 name = f"nv_inference_request_{family}"
                 rate = self._FAMILIES[name + "{"](load)
-                labels = {"__name__": name, "namespace": self.namespace, "pod": pod, "model": model, "version": "1"}
+                labels = {
+                    "__name__": name,
+                    "namespace": self.namespace,
+                    "pod": pod,
+                    "model": model,
+                    "version": "1",
+                }
                 out.append(RawSeries(labels, tuple((t, rate * (t - 1_700_000_000)) for t in times)))
         return out
 
@@ -333,7 +343,9 @@ def node(name: str = "node-1", gpus: int = 4) -> dict[str, Any]:
     }
 
 
-def pod(deployment: Mapping[str, Any], name: str, ip: str, started: str = "2027-01-15T07:00:00Z") -> dict[str, Any]:
+def pod(
+    deployment: Mapping[str, Any], name: str, ip: str, started: str = "2027-01-15T07:00:00Z"
+) -> dict[str, Any]:
     template = deployment["spec"]["template"]
     return {
         "kind": "Pod",

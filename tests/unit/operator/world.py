@@ -7,6 +7,7 @@ from typing import Any
 from slo_operator.app import Operator, Outside
 from slo_operator.config import OperatorConfig, parse_config
 from slo_tuner.decide import decide
+from slo_tuner.snapshot import RequestTrace, StageTime
 from tests.unit.operator.fakes import Clock, FakeKube, FakePrometheus, FakeTriton, Load, node, pod, resource
 
 CONFIG = parse_config({"interval": "5s", "traces": {"enabled": True}}, "test")
@@ -15,13 +16,17 @@ CONFIG = parse_config({"interval": "5s", "traces": {"enabled": True}}, "test")
 class World:
     """`body` is the resource as its owner wrote it; `step` lets time pass and ticks."""
 
-    def __init__(self, body: dict[str, Any] | None = None, config: OperatorConfig = CONFIG, brain: Any = decide):
+    def __init__(
+        self, body: dict[str, Any] | None = None, config: OperatorConfig = CONFIG, brain: Any = decide
+    ):
         self.clock = Clock()
         self.kube = FakeKube()
         self.prometheus = FakePrometheus()
         self.tritons: dict[str, FakeTriton] = {}
         self.config = config
         self.brain = brain
+        self.traced = False
+        self.slow_share: dict[str, float] = {}
         self.kube.put(node())
         self.kube.put(body or resource())
         self.restart()
@@ -50,9 +55,20 @@ class World:
     def step(self, seconds: float = 5.0, ticks: int = 1) -> None:
         for _ in range(ticks):
             self.clock.now += seconds
+            if self.traced:
+                self.trace(seconds)
+            self._controllers()
             for reflector in self.operator.cluster._all:
                 reflector.relist()
-            self.operator.loop.tick([self.body] if ("InferenceSLO", "serving", "assistant") in self.kube.objects else [])
+            self.operator.loop.tick(
+                [self.body] if ("InferenceSLO", "serving", "assistant") in self.kube.objects else []
+            )
+
+    def _controllers(self) -> None:
+        """The Deployment's controller has seen the latest generation."""
+        for (kind, _, _), body in self.kube.objects.items():
+            if kind == "Deployment" and "status" in body:
+                body["status"]["observedGeneration"] = body["metadata"].get("generation", 1)
 
     def roll_out(self) -> None:
         """What the Deployment's controller and the kubelet do: make pods and report them."""
@@ -79,3 +95,20 @@ class World:
                 (name, "postprocessing"): Load(rps, 0.002, 0.0, 0.002),
                 (name, "emulated-host"): Load(0.0),
             }
+
+    def trace(self, seconds: float) -> None:
+        """Every request of the last `seconds` as its server would have traced it, evenly spaced; of each
+        pod's requests the share `slow_share` takes a second."""
+        for name in self.tritons:
+            load = self.prometheus.loads.get((name, "assistant"))
+            count = round(load.rps * seconds) if load else 0
+            slow = round(count * self.slow_share.get(name, 0.0))
+            for i in range(count):
+                latency = 1.0 if i < slow else 0.2
+                start = self.clock.now - seconds + (i + 0.5) * seconds / count - latency
+                stages = {
+                    "preprocessing": StageTime(latency - 0.17, 0.03),
+                    "forward": StageTime(0.01, 0.12),
+                    "postprocessing": StageTime(0.0, 0.002),
+                }
+                self.operator.traces._done.append(RequestTrace(name, "assistant", start, latency, stages))
