@@ -16,6 +16,13 @@ _ETCD = "https://127.0.0.1:2379"
 _ETCD_PEER = "https://127.0.0.1:2380"
 _ISSUER = "https://kubernetes.default.svc.cluster.local"
 
+# kube-proxy trusts an endpoint's chain that it finds at its start, even one that its predecessor had emptied and was
+# about to delete: the Service then leads nowhere for good. (The API server's own endpoint goes and comes with it.)
+_WITHOUT_OLD_RULES = """
+for family in ip ip6; do nft "add table $family kube-proxy; delete table $family kube-proxy"; done
+exec "$@"
+"""
+
 
 @dataclass(frozen=True)
 class ControlPlane:
@@ -163,7 +170,15 @@ class ControlPlane:
         config = self.layout.config / "kube-proxy.yaml"
         kubeconfig = self.layout.config / "kube-proxy.kubeconfig"
         write(config, configs.kube_proxy(kubeconfig, node_name, self.ranges))
-        argv = (str(self.binary), "kube-proxy", f"--config={config}")
+        argv = (
+            "/bin/sh",
+            "-c",
+            _WITHOUT_OLD_RULES,
+            "sh",
+            str(self.binary),
+            "kube-proxy",
+            f"--config={config}",
+        )
         ready = plain_health(str(self.ranges.node(0)), configs.PROXY_HEALTH_PORT)
         return Component("kube-proxy", argv, self._namespaces(), files=(config,), ready=ready)
 
