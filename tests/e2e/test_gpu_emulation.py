@@ -143,8 +143,8 @@ def test_prometheus_finds_an_annotated_pod_and_the_figures_of_its_gpus_and_host(
     (activity,) = tenant.query('avg_over_time(DCGM_FI_PROF_GR_ENGINE_ACTIVE{pod="seen"}[30s])', at_least=1)
     assert activity.value == pytest.approx(0.5, abs=0.05)
     assert (activity.labels["namespace"], activity.labels["container"]) == (NAMESPACE, "main")
-    (cores,) = tenant.query('rate(container_cpu_usage_seconds_total{pod="seen"}[30s])', at_least=1)
-    assert cores.value == pytest.approx(3.0, abs=0.3)
+    (cores,) = tenant.query('irate(container_cpu_usage_seconds_total{pod="seen"}[30s])', at_least=1)
+    assert cores.value == pytest.approx(3.0, abs=0.2)
     (quota,) = tenant.query(
         'container_spec_cpu_quota{pod="seen"} / on(pod) container_spec_cpu_period{pod="seen"}', at_least=1
     )

@@ -118,9 +118,15 @@ func (c *Collector) collectGPU(out chan<- prometheus.Metric, gpu GPU) {
 	gauge(out, fbReserved, c.product.ReservedMiB, labels...)
 }
 
+// collectHost sends counters with the time of their reading, as cAdvisor does: served without it, a counter that was read at
+// some other moment than it is scraped gives rates that swing by an interval's worth.
 func collectHost(out chan<- prometheus.Metric, host Host) {
 	labels := []string{host.Namespace, host.Pod, host.Container}
-	counter(out, cpuUsage, host.Account.seconds, append([]string{"total"}, labels...)...)
+	counter := func(desc *prometheus.Desc, value float64, labels ...string) {
+		out <- prometheus.NewMetricWithTimestamp(
+			host.At, prometheus.MustNewConstMetric(desc, prometheus.CounterValue, value, labels...))
+	}
+	counter(cpuUsage, host.Account.seconds, append([]string{"total"}, labels...)...)
 	if host.CPULimit == 0 {
 		return // without a quota cAdvisor has none of the following
 	}
@@ -128,16 +134,12 @@ func collectHost(out chan<- prometheus.Metric, host Host) {
 	gauge(out, cpuQuota, math.Round(host.CPULimit*period), labels...)
 	gauge(out, cpuPeriod, period, labels...)
 	if host.Account.throttles {
-		counter(out, periods, host.Account.periods, labels...)
-		counter(out, throttledPeriods, host.Account.throttledPeriods, labels...)
-		counter(out, throttledSeconds, host.Account.throttledSeconds, labels...)
+		counter(periods, host.Account.periods, labels...)
+		counter(throttledPeriods, host.Account.throttledPeriods, labels...)
+		counter(throttledSeconds, host.Account.throttledSeconds, labels...)
 	}
 }
 
 func gauge(out chan<- prometheus.Metric, desc *prometheus.Desc, value float64, labels ...string) {
 	out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
-}
-
-func counter(out chan<- prometheus.Metric, desc *prometheus.Desc, value float64, labels ...string) {
-	out <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, value, labels...)
 }

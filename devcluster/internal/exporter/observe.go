@@ -55,7 +55,8 @@ type GPU struct {
 // Host is the emulated CPU use of one container.
 type Host struct {
 	Holder
-	CPULimit float64 // cores; 0 when the container has no limit
+	At       time.Time // of the page
+	CPULimit float64   // cores; 0 when the container has no limit
 	Account  cpuAccount
 }
 
@@ -245,7 +246,7 @@ func (o *Observer) host(pod Pod, page *Page, holders map[string]Holder) (Host, b
 		o.accounts[pod.UID] = account
 	}
 	account.add(o.pages[pod.UID], page)
-	return Host{Holder{pod.Namespace, pod.Name, container}, pod.CPULimits[container], *account}, true
+	return Host{Holder{pod.Namespace, pod.Name, container}, page.At, pod.CPULimits[container], *account}, true
 }
 
 // remember keeps the pages just read, and the older ones of pods that did not answer this time: their next answer then gives

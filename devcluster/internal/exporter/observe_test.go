@@ -161,7 +161,7 @@ func TestTheEmulatedHostIsReportedUnderCAdvisorsNames(t *testing.T) {
 	w.pages["http://chat-0"] = page(15, 101.5, 50, 9.5)
 	expectPage(t, w.look(t, 15), `# HELP container_cpu_usage_seconds_total CPU time consumed on the emulated host, in seconds.
 # TYPE container_cpu_usage_seconds_total counter
-container_cpu_usage_seconds_total{container="triton",cpu="total",namespace="serving",pod="chat-0"} 2.5
+container_cpu_usage_seconds_total{container="triton",cpu="total",namespace="serving",pod="chat-0"} 2.5 15000
 # HELP container_spec_cpu_quota CPU quota of the emulated host, in µs per period.
 # TYPE container_spec_cpu_quota gauge
 container_spec_cpu_quota{container="triton",namespace="serving",pod="chat-0"} 1.6e+06
