@@ -50,7 +50,7 @@ STAGES = (
     Stage("integration", "against a real API server", marker="integration"),
     Stage("triton", "against a real Triton", marker="triton"),
     Stage("e2e", "on a development cluster", marker="e2e", root=True, minutes=45),
-    Stage("goal", "the demo and its goals", marker="goal", root=True, goal=True, minutes=45),
+    Stage("goal", "the demo and its goals", marker="goal", root=True, goal=True, minutes=65),
 )
 
 
