@@ -128,6 +128,12 @@ def quantile_ms(records: Iterable[Record], quantile: float) -> float | None:
     return latencies[max(0, math.ceil(round(quantile * len(latencies), 9)) - 1)]
 
 
+def send_lateness_ms(records: Iterable[Record]) -> float | None:
+    """p99 of how late requests left: part of their latency that is this machine's, not the server's."""
+    late = sorted((record.sent - record.scheduled) * 1000 for record in records)
+    return late[math.ceil(round(0.99 * len(late), 9)) - 1] if late else None
+
+
 def by_variant(records: Iterable[Record]) -> Mapping[str, Sequence[Record]]:
     found: dict[str, list[Record]] = {}
     for record in records:

@@ -6,7 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 
-from demo.goals import Figures, Result, by_variant, latency_ms, levers_used, quantile_ms, within
+from demo.goals import (
+    Figures,
+    Result,
+    by_variant,
+    latency_ms,
+    levers_used,
+    quantile_ms,
+    send_lateness_ms,
+    within,
+)
 from demo.run_data import Run, Sample
 from devcluster.gateway.records import Record
 
@@ -29,6 +38,7 @@ def report(run: Run, found: Figures, results: Sequence[Result], verdict: str) ->
         _put(document, f"{name.value}.window", _window(run, window.start, window.end))
         _put(document, f"{name.value}.requests", len(records))
         _put(document, f"{name.value}.repeated", window.repeated)
+        _put(document, f"{name.value}.send_lateness_p99_ms", _rounded(send_lateness_ms(records)))
         _put(
             document,
             f"{name.value}.variants",

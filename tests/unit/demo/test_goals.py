@@ -53,6 +53,12 @@ def test_the_worst_variant_is_the_one_with_the_highest_p99() -> None:
     assert goals.worst_variant_ms(records) == pytest.approx(280)
 
 
+def test_late_sends_are_told_apart_from_the_servers_latency() -> None:
+    records = [replace(request(0, 500), sent=number / 1000) for number in range(1, 101)]
+    assert goals.send_lateness_ms(records) == pytest.approx(99)
+    assert goals.send_lateness_ms([]) is None
+
+
 def test_requests_belong_to_the_window_in_which_they_were_due() -> None:
     records = [request(9.999, 1), request(10, 2), request(19.999, 3), request(20, 4)]
     assert [r.latency_s for r in goals.within(records, Window(10, 20))] == [0.002, 0.003]
