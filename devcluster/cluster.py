@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-from devcluster import dns, extras, golang, images_load, network, preflight, scratch_image, teardown
+from devcluster import dns, extras, golang, images, images_load, network, preflight, scratch_image, teardown
 from devcluster.api import Api, condition_true
 from devcluster.configs import PAUSE_IMAGE
 from devcluster.controlplane import ControlPlane
@@ -59,6 +59,7 @@ class Cluster:
         """
         if nodes is not None and not 1 <= nodes <= MAX_NODES:
             raise ClusterError(f"--nodes {nodes}: must be 1 to {MAX_NODES}")
+        self._say.restart()
         programs = (golang.kubernetes(), golang.pause(), golang.coredns())
         warm = all(program.binary().exists() for program in programs)
         preflight.check(self.layout.state, warm, self._say)
@@ -78,6 +79,7 @@ class Cluster:
 
     def down(self) -> None:
         """Take the cluster down and remove its state folder; does nothing when there is none."""
+        self._say.restart()
         preflight.check_rights()
         with self._locked():
             teardown.down(self.layout, self._supervisor, self._say)
@@ -95,10 +97,11 @@ class Cluster:
 
     def load_image(self, image: Path | str) -> list[str]:
         """Load an image archive, or an image of this project by name, into every node; returns the image names."""
+        self._say.restart()
         preflight.check_rights()
         record = self._existing()
         path = Path(image)
-        archive = path if path.is_file() else images_load.archive_of(str(image))
+        archive = path if path.is_file() else images.archive_of(str(image))
         names = images_load.load(self._nodes(self._plane(record), record), archive)
         self._say(f"loaded {', '.join(names)} into {record.nodes} node{'s' if record.nodes > 1 else ''}")
         return names

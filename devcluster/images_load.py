@@ -1,6 +1,5 @@
 """Bringing images into the nodes without a registry."""
 
-import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -41,12 +40,3 @@ def load(nodes: Sequence[Node], archive: Path) -> list[str]:
             said = run(command, stdin=handle, timeout=600)
         names = [line.split()[1] for line in said.splitlines() if line.startswith("unpacking ")] or names
     return names
-
-
-def archive_of(name: str) -> Path:
-    """The archive of an image of this project, by its name (`inferenceslo/operator:dev`), built when it is missing."""
-    with contextlib.suppress(ImportError):
-        from devcluster import images
-
-        return Path(images.archive_of(name))
-    raise ClusterError(f"{name}: neither a file nor an image of this project")

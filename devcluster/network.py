@@ -8,6 +8,7 @@ remount /sys and hide the control groups.
 import contextlib
 import fcntl
 import json
+import time
 from collections.abc import Iterator
 from ipaddress import IPv4Network
 from pathlib import Path
@@ -113,6 +114,10 @@ def delete(layout: Layout) -> None:
     """Remove the namespace; link, routes and rules go with it once no process is left inside."""
     if layout.network_namespace.exists():
         run(["ip", "netns", "delete", layout.name])
+    # The kernel takes the link down by itself, a moment after the namespace.
+    deadline = time.monotonic() + 5.0
+    while link_exists(layout.link) and time.monotonic() < deadline:
+        time.sleep(0.05)
     if link_exists(layout.link):
         run(["ip", "link", "delete", layout.link])
 

@@ -38,7 +38,7 @@ class Component:
     environment: Mapping[str, str] = field(default_factory=dict)
     files: tuple[Path, ...] = ()  # what it reads only when it starts
     ready: Callable[[], bool] | None = None
-    stop_seconds: float = 10.0
+    stop_seconds: float = 3.0
 
     def fingerprint(self) -> str:
         """Changes whenever the process would have to be started anew to run as described."""

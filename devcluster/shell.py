@@ -55,6 +55,10 @@ class Progress:
         self._start = time.monotonic()
         self._quiet = quiet
 
+    def restart(self) -> None:
+        """Count from now."""
+        self._start = time.monotonic()
+
     def __call__(self, text: str) -> None:
         if not self._quiet:
             print(f"{time.monotonic() - self._start:6.1f}s  {text}", file=sys.stderr, flush=True)

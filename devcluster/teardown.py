@@ -3,6 +3,7 @@
 import contextlib
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from devcluster import cgroups, leaks, network, processes
@@ -11,20 +12,22 @@ from devcluster.node import is_mounted
 from devcluster.processes import Supervisor
 from devcluster.shell import ClusterError, run
 
-# The API server before etcd, or it waits for it; whoever would restart a pod before the pods.
-_ORDER = ("kube-proxy", "kubelet", "kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd")
+# The API server after its clients and before etcd, or it waits for them; containerd after the pods.
+_LAST = ("kube-apiserver", "etcd")
 
 
 def down(layout: Layout, supervisor: Supervisor, say: Callable[[str], None]) -> None:
     """Remove everything of a cluster, whatever state it is in. `ClusterError` when something stays."""
     names = supervisor.names()
-    others = [name for name in names if not name.startswith((*_ORDER, "containerd"))]
-    ordered = others + [name for prefix in _ORDER for name in names if name.startswith(prefix)]
-    for name in ordered:
-        supervisor.stop(name)
-    if ordered:
-        say("control plane and kubelets stopped")
+    first = [name for name in names if name not in _LAST and not name.startswith("containerd")]
+    with ThreadPoolExecutor(max_workers=max(1, len(first))) as pool:
+        list(pool.map(supervisor.stop, first))
     cgroups.remove(f"/{layout.name}")
+    for name in _LAST:
+        # Whoever still watches keeps an API server from ending; its state is etcd's.
+        supervisor.stop(name, seconds=3.0)
+    if first:
+        say("kubelets, pods and control plane stopped")
     for name in names:
         supervisor.stop(name)
     for pid in processes.marked(layout.key):
