@@ -31,6 +31,8 @@ LEVERS: tuple[Lever, ...] = (
 
 BETTER, WORSE, INCONCLUSIVE, REFUSED = "better", "worse", "inconclusive", "refused"
 MIN_GAIN = 0.03
+OVERLOAD = 0.95  # busy in bursts
+RELIEF = 0.2
 MAX_REFUSALS = 2
 FORGET_S = 6 * 3600.0
 
@@ -111,8 +113,20 @@ def _helps(ctx: Context, rung: Rung) -> bool:
     worst = model.worst_ratio(before)
     if model.worst_ratio(after) <= worst * (1.0 - MIN_GAIN):
         return True
+    if _relieves(model, rung.proposal):
+        return True
     gains = any(after[m].mean_s <= before[m].mean_s * (1.0 - MIN_GAIN) for m in before)
     return gains and model.worst_ratio(after) <= worst * (1.0 + MIN_GAIN)
+
+
+def _relieves(model: ServerModel, proposal: Proposal) -> bool:
+    """Whether it takes a stage out of overload. With two stages overloaded no single lever shortens the whole, and
+    still each has to be turned."""
+    return any(
+        (before := model.busy_at_peak(m)) >= OVERLOAD
+        and model.busy_at_peak(m, proposal.settings, proposal.replicas) <= before * (1.0 - RELIEF)
+        for m in model.loads
+    )
 
 
 def fingerprint(ctx: Context, lever: str, proposal: Proposal) -> str:

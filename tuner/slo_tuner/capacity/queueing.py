@@ -22,6 +22,7 @@ GRID_S = 0.005
 _HORIZON = 1200  # bins: 6 s; longer waits are all equally hopeless and pile up in the last bin
 
 _NEGLIGIBLE = 1e-9
+_MOST_WAITING = 400  # requests in one stage
 
 Pmf = tuple[float, ...]
 
@@ -80,6 +81,8 @@ def sojourn(stage: Stage, load: Load) -> Sojourn:
 
 
 def _unbatched(stage: Stage, load: Load) -> Sojourn:
+    if utilisation(stage, load.mean_rps) >= 1.0:  # the queue grows for ever
+        return Sojourn(_hopeless(), _hopeless())
     service, servers = max(stage.curve.seconds(1), 1e-4), max(1, stage.servers)
     stretch = 1.0 + stage.cv2  # M/G against M/D: the wait grows by 1 + cv²
     quiet = _settle((1.0,), load.quiet_rps * service, servers, load.period_s / service)
@@ -90,10 +93,14 @@ def _unbatched(stage: Stage, load: Load) -> Sojourn:
     return Sojourn(_wait(burst_mean, service, servers, stretch), _wait(quiet_mean, service, servers, stretch))
 
 
-def _step(state: Sequence[float], arrivals: Sequence[float], servers: int) -> list[float]:
-    low = math.fsum(state[: servers + 1])
-    left = [low, *state[servers + 1 :]]
-    return trim(convolve(left, arrivals))
+def _step(before: Sequence[float], arrivals: Sequence[float], servers: int) -> list[float]:
+    low = math.fsum(before[: servers + 1])
+    left = [low, *before[servers + 1 :]]
+    state = trim(convolve(left, arrivals), 1e-7)
+    if len(state) > _MOST_WAITING:
+        state[_MOST_WAITING - 1] += math.fsum(state[_MOST_WAITING:])
+        del state[_MOST_WAITING:]
+    return state
 
 
 def _settle(state: Pmf, mean_arrivals: float, servers: int, steps: float) -> list[float]:
@@ -157,8 +164,7 @@ def _batched(stage: Stage, rate: float) -> Pmf:
     servers, limit, delay = max(1, stage.servers), stage.max_batch, stage.delay_s or 0.0
     pmf = [0.0] * _HORIZON
     if utilisation(stage, rate) >= 1.0:
-        pmf[-1] = 1.0
-        return tuple(pmf)
+        return _hopeless()
     batch = _mean_batch(stage, rate)
     service = stage.curve.seconds(batch)
     all_busy, waiting = _collapse_chain(rate, servers, service, limit)
@@ -208,6 +214,10 @@ def _collapse_chain(
     for q, t in enumerate(tail):
         ahead[q // limit] = ahead.get(q // limit, 0.0) + t / full
     return all_busy, sorted(ahead.items())
+
+
+def _hopeless() -> Pmf:
+    return (*([0.0] * (_HORIZON - 1)), 1.0)
 
 
 def _put(pmf: list[float], seconds: float, mass: float) -> None:

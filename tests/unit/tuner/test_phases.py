@@ -1,0 +1,387 @@
+"""A change through its phases, and everything that can come between: restarts, refusals, modes, budgets, scale-ups."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from slo_tuner.codec import memory_from_json, memory_to_json
+from slo_tuner.decide import decide
+from slo_tuner.decision import Decision, Reason
+from slo_tuner.memory import Change, Phase, ServerMemory
+from slo_tuner.policy import Mode, Policy
+from slo_tuner.settings import ModelSettings
+from slo_tuner.signal import Unknown, Value
+from slo_tuner.snapshot import PoolView, Refusal, ServerView
+
+from tests.unit.tuner.builders import POOL, SETTINGS, block, calm_rows, configs, histogram, pod, row, server
+
+AUTO = Policy(Mode.AUTO, analysis_s=40.0, min_samples=100)
+NOW = 10_000.0
+FOUR = ModelSettings(4, 16)
+TUNED = {**SETTINGS, "preprocessing": FOUR}
+
+
+def tick(view: ServerView, memory: ServerMemory | None = None, policy: Policy = AUTO, now: float = NOW, pool: PoolView = POOL) -> Decision:
+    return decide(view, pool, memory or ServerMemory(), policy, now)
+
+
+def begun(**changes: object) -> ServerMemory:
+    """A canary of four processes on pod a, live since 60 s."""
+    values: dict[str, object] = {
+        "id": "preprocess_instances|11|x|0|y@9930",
+        "lever": "preprocess_instances",
+        "settings": {"preprocessing": FOUR},
+        "before": {"preprocessing": SETTINGS["preprocessing"]},
+        "pods": ("a",),
+        "phase": Phase.ANALYSE,
+        "since": NOW - 60.0,
+        "started": NOW - 70.0,
+        "baseline": {"pods": 2.0},
+        "live": True,
+    }
+    change = Change(**{**values, **changes})  # type: ignore[arg-type]
+    stable = TUNED if change.phase in (Phase.PROMOTE, Phase.CONFIRM) else SETTINGS
+    return ServerMemory(original=SETTINGS, stable=stable, change=change, last_action=NOW - 70.0)
+
+
+def blocks(a: list[float], b: list[float], start: float = NOW - 50.0):  # type: ignore[no-untyped-def]
+    return tuple(
+        block(name, start + 10.0 * i, m, 0.0) for name, ms in (("a", a), ("b", b)) for i, m in enumerate(ms)
+    )
+
+
+CLEARLY_FASTER = blocks([0.15, 0.20, 0.155, 0.19], [0.20, 0.30, 0.21, 0.29])
+ON_A = (pod("a", settings=TUNED), pod("b"))
+ON_BOTH = (pod("a", settings=TUNED), pod("b", settings=TUNED))
+
+
+class TestBegin:
+    def test_the_cheapest_lever_goes_to_one_pod_first(self) -> None:
+        done = tick(server())
+        assert done.reason is Reason.CANARY_STARTED
+        assert done.acted
+        assert done.lever == "preprocess_instances"
+        assert done.settings["a"]["preprocessing"] == FOUR
+        assert done.settings["b"]["preprocessing"] == SETTINGS["preprocessing"]
+        assert done.stable["preprocessing"] == SETTINGS["preprocessing"], "a pod that starts now is not a canary"
+        assert len(done.memory.reloads) == 1
+
+    def test_deciding_twice_is_deciding_once(self) -> None:
+        """After a crash between storing the memory and acting, the next tick states the same again."""
+        first = tick(server())
+        again = tick(server(), memory_from_json(memory_to_json(first.memory)), now=NOW + 15.0)
+        assert again.reason is Reason.WAITING
+        assert again.settings == first.settings
+        assert not again.acted
+
+    @pytest.mark.parametrize("policy", [Policy(Mode.OBSERVE), Policy(Mode.RECOMMEND), Policy(Mode.AUTO, suspend=True)])
+    def test_without_leave_nothing_is_written_but_all_is_told(self, policy: Policy) -> None:
+        done = tick(server(), policy=policy)
+        assert done.settings == {}
+        assert done.replicas is None
+        assert not done.acted
+        assert done.assessment.bottleneck is not None
+        assert any(a.verdict.value == "Recommended" for a in done.assessment.levers)
+
+    def test_a_server_that_is_someone_elses_is_only_observed(self) -> None:
+        done = tick(server(managed=False))
+        assert (done.reason, done.settings, done.replicas) == (Reason.OBSERVE_ONLY, {}, None)
+
+    def test_the_hourly_budget_of_reloads_holds(self) -> None:
+        spent = ServerMemory(stable=SETTINGS, reloads=tuple(NOW - 60.0 * i for i in range(1, 12)))
+        assert tick(server(), spent).reason is Reason.BUDGET_SPENT
+        old = replace(spent, reloads=tuple(t - 3600.0 for t in spent.reloads))
+        assert tick(server(), old).reason is Reason.CANARY_STARTED
+
+    def test_a_pod_that_drifted_is_brought_back_before_anything_is_tried(self) -> None:
+        """G02: tuned to 16, one pod restarts with the file's 8."""
+        drifted = (pod("a"), pod("b", settings=TUNED))
+        done = tick(server(pods=drifted), ServerMemory(stable=SETTINGS))
+        assert done.reason is Reason.WAITING
+        assert done.settings["b"]["preprocessing"] == SETTINGS["preprocessing"]
+
+    def test_fresh_memory_starts_from_what_pods_come_up_with(self) -> None:
+        done = tick(server(pods=ON_A, tuned=TUNED))
+        assert done.memory.stable["preprocessing"] == FOUR
+
+
+class TestCompare:
+    def test_better_spreads_and_becomes_what_pods_start_with(self) -> None:
+        done = tick(server(pods=ON_A, blocks=CLEARLY_FASTER), begun())
+        assert done.reason is Reason.PROMOTING
+        assert done.stable["preprocessing"] == FOUR
+        assert done.settings["b"]["preprocessing"] == FOUR
+        assert done.memory.change is not None
+        assert done.memory.change.pods == ("a", "b")
+
+    def test_worse_restores_and_is_remembered(self) -> None:
+        slower = blocks([0.20, 0.30, 0.21, 0.29], [0.15, 0.20, 0.155, 0.19])
+        done = tick(server(pods=ON_A, blocks=slower), begun())
+        assert done.reason is Reason.CANARY_RESTORED
+        assert done.settings["a"]["preprocessing"] == SETTINGS["preprocessing"]
+        assert done.memory.change is None
+        assert done.memory.tried[-1].outcome == "worse"
+
+    def test_inconclusive_extends_and_in_the_end_restores(self) -> None:
+        equal = blocks([0.20, 0.30, 0.21, 0.29] * 4, [0.30, 0.20, 0.29, 0.21] * 4)
+        view = server(pods=ON_A, blocks=equal)
+        memory = begun()
+        for _ in range(3):
+            done = tick(view, memory)
+            assert done.reason is Reason.CANARY_EXTENDED
+            memory = done.memory
+        last = tick(view, memory)
+        assert last.reason is Reason.CANARY_RESTORED
+        assert last.memory.tried[-1].outcome == "inconclusive"
+
+    def test_without_metrics_it_waits_and_then_restores(self) -> None:
+        dark = server(pods=ON_A, rows=(), gateway=(), arrivals_rps={})
+        assert tick(dark, begun()).reason is Reason.WAITING
+        assert tick(dark, begun(since=NOW - 300.0)).reason is Reason.CANARY_RESTORED
+
+    @pytest.mark.parametrize(
+        "pods",
+        [
+            (pod("a", started=NOW - 20.0), pod("b")),  # the canary restarted, with stable settings
+            (pod("b"), pod("c", started=NOW - 20.0)),  # the canary is gone
+            (pod("a", settings=TUNED), pod("b", started=NOW - 20.0)),  # a peer restarted
+            (pod("a", settings=TUNED, ready=False), pod("b")),
+        ],
+    )
+    def test_a_restart_makes_the_comparison_worthless(self, pods: tuple) -> None:  # type: ignore[type-arg]
+        done = tick(server(pods=pods, blocks=CLEARLY_FASTER), begun())
+        assert done.reason is Reason.CANARY_ABANDONED
+        assert done.memory.change is None
+        assert done.memory.tried == (), "nothing was learnt"
+        assert all(s["preprocessing"] == SETTINGS["preprocessing"] for s in done.settings.values())
+
+    def test_the_clock_starts_when_the_settings_are_live(self) -> None:
+        waiting = begun(live=False)
+        assert tick(server(blocks=CLEARLY_FASTER), waiting).memory.change == waiting.change
+        live = tick(server(pods=ON_A, blocks=CLEARLY_FASTER), waiting)
+        assert live.memory.change is not None
+        assert (live.memory.change.live, live.memory.change.since) == (True, NOW)
+        known = (replace(ON_A[0], loaded_at=NOW - 8.0), ON_A[1])
+        assert tick(server(pods=known), waiting).memory.change.since == NOW - 8.0  # type: ignore[union-attr]
+
+    def test_a_refused_load_is_undone_at_once(self) -> None:
+        refusal = Refusal("a", "preprocessing", FOUR, "no such backend")
+        done = tick(server(refusals=(refusal,)), begun(live=False))
+        assert done.reason is Reason.LOAD_REFUSED
+        assert done.memory.tried[-1].outcome == "refused"
+        assert done.memory.change is None
+
+    def test_a_refusal_of_something_else_does_not_count(self) -> None:
+        refusal = Refusal("a", "preprocessing", ModelSettings(9, 16), "old news")
+        assert tick(server(pods=ON_A, refusals=(refusal,)), begun()).reason is not Reason.LOAD_REFUSED
+
+
+class TestSpread:
+    def test_the_next_pod_waits_for_the_previous_one(self) -> None:
+        third = (pod("a", settings=TUNED), pod("b"), pod("c"))
+        memory = begun(phase=Phase.PROMOTE, pods=("a", "b"))
+        done = tick(server(pods=third, desired_replicas=3), memory)
+        assert done.settings["c"]["preprocessing"] == SETTINGS["preprocessing"]
+        assert done.memory.change is not None
+        assert done.memory.change.pods == ("a", "b")
+
+    def test_when_all_pods_have_it_the_whole_is_confirmed(self) -> None:
+        done = tick(server(pods=ON_BOTH), begun(phase=Phase.PROMOTE, pods=("a", "b")))
+        assert done.reason is Reason.PROMOTED
+        assert done.memory.change is not None
+        assert done.memory.change.phase is Phase.CONFIRM
+
+    def test_a_pod_that_starts_meanwhile_keeps_the_new_settings(self) -> None:
+        pods = (pod("a", settings=TUNED), pod("b"), pod("d", settings=TUNED, started=NOW - 5.0))
+        done = tick(server(pods=pods, desired_replicas=3), begun(phase=Phase.PROMOTE, pods=("a", "b")))
+        assert done.settings["d"]["preprocessing"] == FOUR
+
+    def test_a_pod_that_restarts_while_it_spreads_is_brought_to_the_new_settings(self) -> None:
+        pods = (pod("a", started=NOW - 5.0), pod("b", settings=TUNED))
+        done = tick(server(pods=pods), begun(phase=Phase.CONFIRM, pods=("a", "b")))
+        assert done.settings["a"]["preprocessing"] == FOUR
+
+    def test_worse_on_the_whole_rolls_all_back(self) -> None:
+        before = blocks([0.20, 0.21] * 3, [0.20, 0.21] * 3, start=NOW - 200.0)
+        after = blocks([0.30, 0.31, 0.30, 0.32], [0.30, 0.31, 0.30, 0.32], start=NOW - 50.0)
+        memory = begun(phase=Phase.CONFIRM, pods=("a", "b"), started=NOW - 130.0)
+        done = tick(server(pods=ON_BOTH, blocks=(*before, *after)), memory)
+        assert done.reason is Reason.ROLLED_BACK
+        assert done.stable["preprocessing"] == SETTINGS["preprocessing"]
+        assert all(s["preprocessing"] == SETTINGS["preprocessing"] for s in done.settings.values())
+
+    def test_confirmed_is_done_and_remembered_with_before_and_after(self) -> None:
+        before = blocks([0.30, 0.31] * 3, [0.30, 0.31] * 3, start=NOW - 200.0)
+        after = blocks([0.20, 0.21, 0.20, 0.22], [0.20, 0.21, 0.20, 0.22], start=NOW - 50.0)
+        memory = begun(phase=Phase.CONFIRM, pods=("a", "b"), started=NOW - 130.0, baseline={"pods": 2.0, "mean_ms": 305.0})
+        done = tick(server(pods=ON_BOTH, blocks=(*before, *after)), memory)
+        assert done.reason is Reason.PROMOTED
+        assert done.memory.change is None
+        assert done.memory.stable["preprocessing"] == FOUR
+        assert done.memory.tried[-1].before["mean_ms"] == 305.0
+        assert done.memory.tried[-1].after["latency_change_percent"] < -25
+
+
+class TestModes:
+    def test_observe_in_mid_canary_takes_it_back_and_then_writes_nothing(self) -> None:
+        observe = Policy(Mode.OBSERVE)
+        first = tick(server(pods=ON_A), begun(), observe)
+        assert first.reason is Reason.CANARY_RESTORED
+        assert first.settings["a"]["preprocessing"] == SETTINGS["preprocessing"]
+        again = tick(server(pods=ON_A), first.memory, observe, NOW + 15.0)
+        assert again.settings["a"]["preprocessing"] == SETTINGS["preprocessing"], "until it is done"
+        done = tick(server(), again.memory, observe, NOW + 30.0)
+        assert (done.settings, done.memory.change) == ({}, None)
+        assert tick(server(), done.memory, observe, NOW + 45.0).settings == {}
+
+    def test_suspend_in_mid_canary_stops_every_write(self) -> None:
+        done = tick(server(pods=ON_A), begun(), replace(AUTO, suspend=True))
+        assert (done.settings, done.replicas) == ({}, None)
+        assert done.memory.change is not None
+
+    def test_observe_after_the_spread_leaves_it(self) -> None:
+        done = tick(server(pods=ON_BOTH), begun(phase=Phase.CONFIRM, pods=("a", "b")), Policy(Mode.OBSERVE))
+        assert (done.settings, done.memory.change) == ({}, None)
+        assert done.stable["preprocessing"] == FOUR
+
+
+SATURATED = {**SETTINGS, "preprocessing": ModelSettings(8, 16), "forward": ModelSettings(4, 0)}
+
+
+def overloaded(**changes: object) -> ServerView:
+    """Nothing left but replicas: processes at their limit, a model that cannot batch, GPUs busy."""
+    hot = tuple(pod(p, settings=SATURATED, gpu_busy={f"{p}-0": Value(0.95)}) for p in ("a", "b"))
+    rows = tuple(
+        r
+        for p in ("a", "b")
+        for r in (
+            row(p, "preprocessing", 1800, 0.001, 0.010),
+            row(p, "forward", 1800, 0.5, 0.120),
+            row(p, "postprocessing", 1800, 0.0, 0.002),
+            row(p, "chat", 1800, 0.0, 0.0, latency_s=0.64),
+        )
+    )
+    base = server(pods=hot, models=configs(SATURATED), rows=rows, arrivals_rps={"chat": Value(60.0)}, gateway=(histogram(1000, 3600),))
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+class TestReplicas:
+    def test_scale_up_is_the_last_resort_and_stays_within_the_pool(self) -> None:
+        done = tick(overloaded(), pool=PoolView("a100", 6, 4))
+        assert done.reason is Reason.SCALED_UP
+        assert done.replicas == 3
+
+    def test_without_free_gpus_it_says_how_many_are_missing(self) -> None:
+        done = tick(overloaded())
+        assert done.reason is Reason.NO_CAPACITY
+        assert done.replicas is None
+        assert done.assessment.shortfall_gpus >= 2
+
+    def test_scale_up_preempts_a_canary_and_discards_its_result(self) -> None:
+        canary = begun(
+            lever="instances",
+            settings={"forward": ModelSettings(6, 0)},
+            before={"forward": ModelSettings(4, 0)},
+        )
+        memory = replace(canary, stable=SATURATED, original=SATURATED)
+        done = tick(overloaded(), memory, pool=PoolView("a100", 6, 4))
+        assert done.reason is Reason.SCALED_UP
+        assert done.memory.change is None
+        assert done.memory.tried == ()
+        assert done.settings["a"]["forward"] == ModelSettings(4, 0)
+
+    def test_requests_that_wait_while_none_finishes_scale_up(self) -> None:
+        """A08 with the gauge: 38 pending, no completion in the window."""
+        rows = tuple(row(p, m, 0.0, window_s=80.0, pending=Value(19.0)) for p in ("a", "b") for m in SETTINGS)
+        done = tick(server(rows=rows, gateway=(), arrivals_rps={}), pool=PoolView("a100", 8, 4))
+        assert done.reason is Reason.SCALED_UP
+        assert done.replicas == 3
+
+    def test_arrivals_count_not_completions(self) -> None:
+        """D03 A: clients wait, so that completions look as if the present were enough."""
+        held_back = overloaded(arrivals_rps={"chat": Value(120.0)})
+        done = tick(held_back, pool=PoolView("a100", 8, 4))
+        assert done.replicas == 4
+
+    def calm(self, **changes: object) -> ServerView:
+        settings = {**SETTINGS, "forward": ModelSettings(8, 16)}
+        pods = (pod("a", settings=settings), pod("b", settings=settings))
+        rows = tuple(replace(r, window_s=60.0) for p in ("a", "b") for r in calm_rows(p, 60.0))
+        base = server(pods=pods, models=configs(settings), rows=rows, arrivals_rps={"chat": Value(2.0)}, gateway=(histogram(5000, 5000),))
+        return replace(base, **changes)  # type: ignore[arg-type]
+
+    def test_scale_down_waits_for_a_whole_look_back(self) -> None:
+        first = tick(self.calm())
+        assert first.replicas is None
+        assert first.memory.calm_since == NOW
+        assert tick(self.calm(), first.memory, now=NOW + 290.0).replicas is None
+        done = tick(self.calm(), first.memory, now=NOW + 310.0)
+        assert done.reason is Reason.SCALED_DOWN
+        assert done.replicas == 1
+
+    def test_a_blink_of_the_metrics_starts_the_look_back_again(self) -> None:
+        first = tick(self.calm())
+        dark = tick(self.calm(rows=(), gateway=(), arrivals_rps={}), first.memory, now=NOW + 200.0)
+        assert dark.memory.calm_since is None
+        assert tick(self.calm(), dark.memory, now=NOW + 310.0).replicas is None
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"rows": (), "gateway": (), "arrivals_rps": {}},  # D01 (2), (3): empty, target down
+            {"rows": calm_rows("a", 60.0)},  # D05: pod b has no series
+            {"min_replicas": 2},
+            {"desired_replicas": 3},  # one is still starting
+            {"arrivals_rps": {"chat": Value(200.0)}},  # the survivors would not do
+        ],
+    )
+    def test_anything_unknown_or_short_holds(self, changes: dict[str, object]) -> None:
+        memory = ServerMemory(stable={**SETTINGS, "forward": ModelSettings(8, 16)}, calm_since=NOW - 10_000.0)
+        done = tick(self.calm(**changes), memory)
+        assert done.reason is not Reason.SCALED_DOWN
+        assert done.replicas is None
+
+    def test_proven_idleness_steps_down_to_the_minimum(self) -> None:
+        """D01 (1): targets up, counters flat, nothing pending."""
+        rows = tuple(row(p, m, 0.0) for p in ("a", "b") for m in SETTINGS)
+        idle = server(rows=rows, gateway=(), arrivals_rps={})
+        first = tick(idle)
+        assert first.reason is Reason.IDLE
+        assert tick(idle, first.memory, now=NOW + 400.0).replicas == 1
+
+    def test_promised_throughput_is_kept_whatever_the_traffic(self) -> None:
+        promised = replace(server().pipelines[0], throughput_rps=80.0)
+        memory = ServerMemory(stable={**SETTINGS, "forward": ModelSettings(8, 16)}, calm_since=NOW - 10_000.0)
+        assert tick(self.calm(pipelines=(promised,)), memory).replicas is None
+
+
+class TestHold:
+    def test_prometheus_gone_holds_and_says_so(self) -> None:
+        done = tick(server(rows=(), gateway=(), arrivals_rps={}), ServerMemory(stable=SETTINGS))
+        assert done.reason is Reason.NO_DATA
+        assert not done.assessment.metrics_available
+        assert done.settings["a"]["preprocessing"] == SETTINGS["preprocessing"]
+
+    def test_a_night_of_small_ratios_is_left_alone_and_a_slow_day_is_not(self) -> None:
+        """D10: the SLO decides, not queue ÷ compute."""
+        night = server(rows=tuple(r for p in ("a", "b") for r in calm_rows(p)), gateway=(histogram(5000, 5000),))
+        quiet = tick(night)
+        assert quiet.reason is Reason.SLO_MET
+        assert not quiet.acted
+        assert tick(server()).acted
+
+    def test_evidence_from_before_an_action_does_not_trigger_a_second_one(self) -> None:
+        memory = ServerMemory(stable=SETTINGS, last_action=NOW - 20.0)
+        assert tick(server(), memory).reason is Reason.WAITING
+
+    def test_steady_state_tells_the_same_in_the_same_words(self) -> None:
+        view = server(rows=tuple(r for p in ("a", "b") for r in calm_rows(p)), gateway=(histogram(5000, 5000),), min_replicas=2)
+        first = tick(view)
+        second = tick(view, first.memory, now=NOW + 15.0)
+        assert (first.message, first.memory) == (second.message, second.memory)
+
+    def test_unknown_counters_are_not_a_miss(self) -> None:
+        rows = tuple(replace(r, requests=Unknown("scrape failed")) for r in server().rows)
+        done = tick(server(rows=rows), ServerMemory(stable=SETTINGS))
+        assert done.reason is Reason.NO_DATA
