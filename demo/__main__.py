@@ -38,7 +38,7 @@ GOALS_HOLD, GOAL_MISSED, CANNOT_RUN, TOO_NOISY = 0, 1, 2, 3
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demo; returns the exit code."""
     options = _parser().parse_args(arguments)
-    console = Console(highlight=False)
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)  # 80 in a pipe is too few
     display = Display(console)
     cluster = Cluster(options.state)
     keep = options.keep or bool(cluster.status())

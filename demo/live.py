@@ -41,7 +41,7 @@ class Display:
     def say(self, text: str) -> None:
         """One line with the seconds since the start."""
         seconds = f"{time.monotonic() - self._began:6.1f}s  "
-        self.console.print(Text(seconds, style="bright_black") + Text(text))
+        self.console.print(Text(seconds, style="bright_black") + Text(text), soft_wrap=True)
 
     @contextlib.asynccontextmanager
     async def showing(self, watcher: Watcher) -> AsyncIterator[None]:
