@@ -43,7 +43,9 @@ lock: ## pin the dependencies of pyproject.toml anew (UPGRADE=1 takes newer vers
 bench: install ## cost of a decision, queries per tick, cost of the load generator
 	@$(PY) -m benchmarks $(BENCH_ARGS)
 
-clean: ## stop a development cluster of this checkout; remove build/ and .venv
-	@if [[ -x $(PY) && -d build/devcluster ]]; then $(PY) -m devcluster down; fi
+clean: ## stop the development clusters of this checkout; remove build/ and .venv
+	@for state in build/devcluster build/goal-run; do \
+	  if [[ -x $(PY) && -d $$state ]]; then $(PY) -m devcluster down --state $$state; fi; \
+	done
 	@rm -rf build dist .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
