@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import random
 import sys
@@ -84,6 +85,7 @@ def decisions() -> Sequence[Decision]:
     return [Decision(BEGIN + at, reason, message, "chat", lever) for at, reason, message, lever in told]
 
 
+@functools.cache
 def run() -> Run:
     """A run in which all goals hold."""
     names = (WindowName.BASELINE, WindowName.TUNED, WindowName.DOUBLED)
