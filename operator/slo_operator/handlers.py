@@ -6,6 +6,7 @@ No finalizers and no annotations: children go by owner references, also while th
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from typing import Any
 
@@ -20,6 +21,10 @@ def register(registry: kopf.OperatorRegistry, operator: Operator, specs: Specs) 
     """Put the handlers into kopf's registry."""
     stop = threading.Event()
 
+    @kopf.on.login(registry=registry)
+    async def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
+        return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+
     @kopf.on.startup(registry=registry)
     async def start(settings: kopf.OperatorSettings, **indices: Any) -> None:
         configure(settings)
@@ -32,8 +37,10 @@ def register(registry: kopf.OperatorRegistry, operator: Operator, specs: Specs) 
         return {(namespace or "", name): dict(body)}
 
     @kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)
-    async def changed(**_: Any) -> None:
-        operator.loop.wake()
+    async def changed(type: str | None, meta: kopf.Meta, **_: Any) -> None:  # noqa: A002
+        # Our own status writes come back here as well; they are no reason for another round.
+        if specs.is_news(meta.get("uid", ""), meta.get("generation"), gone=type == "DELETED"):
+            operator.loop.wake()
 
     @kopf.on.cleanup(registry=registry)
     async def end(**_: Any) -> None:
@@ -50,6 +57,7 @@ def configure(settings: kopf.OperatorSettings) -> None:
     settings.watching.client_timeout = 300
     settings.watching.connect_timeout = 10
     settings.networking.request_timeout = 30
+    logging.getLogger("kopf.objects").setLevel(logging.WARNING)
 
 
 def _copy(index: kopf.Index[Any, Any]) -> Bodies:

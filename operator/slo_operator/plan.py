@@ -200,9 +200,8 @@ class Planner:
         server, resource = subject.server, subject.resource
         replicas = self._replicas(subject, seen.deployment, decision)
         deployment = seen.deployment
-        surge = pool.free_gpus >= server.accelerator.gpus
-        if deployment is not None and (rolling or not deployment.settled):
-            surge = deployment.surge  # a rollout ends the way it began
+        # Room for one more than is wanted, whatever runs now: so a rollout ends the way it began.
+        surge = pool.limit_gpus >= (replicas + 1) * server.accelerator.gpus
         context = replace(
             self._context(resource, server, replicas), gpu_free=surge, observed=_times(decision)
         )

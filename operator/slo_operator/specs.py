@@ -32,10 +32,20 @@ class Specs:
         self._read: Callable[[], Bodies] = dict
         self._synced = False
         self._mismatches = 0
+        self._generations: dict[str, int | None] = {}
 
     def attach(self, loop: asyncio.AbstractEventLoop, read: Callable[[], Bodies]) -> None:
         """Called from kopf's start-up: `read` copies the index and runs inside `loop` only."""
         self._loop, self._read = loop, read
+
+    def is_news(self, uid: str, generation: int | None, *, gone: bool) -> bool:
+        """Whether the spec is another one than at the last event. Called in kopf's event loop only."""
+        if gone:
+            self._generations.pop(uid, None)
+            return True
+        news = self._generations.get(uid) != generation
+        self._generations[uid] = generation
+        return news
 
     def bodies(self) -> Sequence[Mapping[str, Any]] | None:
         """All resources; None until the index once agreed with the API server."""

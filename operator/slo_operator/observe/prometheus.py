@@ -87,7 +87,7 @@ class Prometheus:
         self._timeout_s = timeout_s
         self._token_file = token_file
         self._session = requests.Session()
-        adapter = requests.adapters.HTTPAdapter(max_retries=0, pool_maxsize=8)
+        adapter = requests.adapters.HTTPAdapter(max_retries=0, pool_maxsize=16)
         self._session.mount("http://", adapter)
         self._session.mount("https://", adapter)
 

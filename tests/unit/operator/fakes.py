@@ -6,9 +6,9 @@ import copy
 import itertools
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from google.protobuf import json_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig
@@ -267,7 +267,7 @@ class FakePrometheus:
         self.extra: dict[str, list[Sample]] = {}
         self.namespace = "serving"
 
-    _FAMILIES = {
+    _FAMILIES: ClassVar[dict[str, Callable[[Load], float]]] = {
         "nv_inference_request_success{": lambda x: x.rps,
         "nv_inference_request_failure{": lambda x: 0.0,
         "nv_inference_exec_count{": lambda x: x.rps,
@@ -293,7 +293,7 @@ class FakePrometheus:
             return self._each(lambda x: x.pending)
         for family, rate in self._FAMILIES.items():
             if f"increase({family}" in expression:
-                window = float(expression.split("[")[1].split("s]")[0])
+                window = float(expression.split("[")[1].split("s]", maxsplit=1)[0])
                 return self._each(lambda x, rate=rate, window=window: rate(x) * window)
         return []
 
@@ -302,7 +302,7 @@ class FakePrometheus:
         self._check()
         if self.empty:
             return []
-        window = float(expression.split("[")[1].split("s]")[0])
+        window = float(expression.split("[")[1].split("s]", maxsplit=1)[0])
         newest = math.floor(at / self.scrape_s) * self.scrape_s
         times = [newest - i * self.scrape_s for i in range(int(window // self.scrape_s))][::-1]
         out = []
