@@ -10,6 +10,8 @@ from .account import Account
 
 #: While others slow us down they may leave at any moment: look again this often.
 CONTENDED_STEP_SECONDS = 0.005
+#: What is left below this is nothing (and may be less than the clock can show).
+RESOLUTION_SECONDS = 1e-6
 #: Two executions this close together ran back to back: the second one repays the first one's lateness.
 BACK_TO_BACK_SECONDS = 0.005
 #: More lateness than this is a stalled machine, not timer noise, and is not repaid.
@@ -63,7 +65,7 @@ class Stage:
         while True:
             progress = self._account.progress(self._resource)
             left = self._target - progress.virtual
-            if left <= 0:
+            if left <= RESOLUTION_SECONDS:
                 return
             if progress.rate < 1:
                 self._sleep(min(left / progress.rate, CONTENDED_STEP_SECONDS))

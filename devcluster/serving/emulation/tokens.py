@@ -13,10 +13,18 @@ from tokenizers import Tokenizer
 MAX_TOKENS = 1024
 #: Length of the emulated models' answers.
 OUTPUT_TOKENS = 64
-PAD, SYSTEM, USER, ASSISTANT, END = SPECIAL_TOKENS = ("<|pad|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>")
+PAD, SYSTEM, USER, ASSISTANT, END = SPECIAL_TOKENS = (
+    "<|pad|>",
+    "<|system|>",
+    "<|user|>",
+    "<|assistant|>",
+    "<|end|>",
+)
 
 _DEFAULT_FILE = "/opt/emulation/tokenizer.json"
-_SYSTEM_PROMPT = "You answer questions about the Python language. Be brief, be correct, and say so when you do not know."
+_SYSTEM_PROMPT = (
+    "You answer questions about the Python language. Be brief, be correct, and say so when you do not know."
+)
 
 
 class PromptTokenizer:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import triton_python_backend_utils as pb_utils  # type: ignore[import-not-found]  # part of Triton
+import triton_python_backend_utils as pb_utils  # part of Triton
 
 from ..account import Usage
 from ..calibration import load_profile
@@ -33,7 +33,9 @@ class HostMetrics:
         counter, gauge = pb_utils.MetricFamily.COUNTER, pb_utils.MetricFamily.GAUGE
         self._families = (
             pb_utils.MetricFamily("emulated_cpu_seconds_total", "Core seconds of the emulated host", counter),
-            pb_utils.MetricFamily("emulated_gpu_busy_seconds_total", "Busy seconds of an emulated GPU", counter),
+            pb_utils.MetricFamily(
+                "emulated_gpu_busy_seconds_total", "Busy seconds of an emulated GPU", counter
+            ),
             pb_utils.MetricFamily("emulated_gpu_memory_used_mib", "Memory taken on an emulated GPU", gauge),
         )
         cpu, busy, memory = self._families

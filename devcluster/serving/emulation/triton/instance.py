@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import triton_python_backend_utils as pb_utils  # type: ignore[import-not-found]  # part of Triton
+import triton_python_backend_utils as pb_utils  # part of Triton
 
 from ..account import CPU, Account
 from ..calibration import Profile, load_profile
