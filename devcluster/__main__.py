@@ -52,14 +52,18 @@ def parser() -> argparse.ArgumentParser:
     load.add_argument(
         "image", metavar="ARCHIVE|NAME", help="a docker-archive or OCI tar, or an image of this project"
     )
-    kubectl = commands.add_parser("kubectl", parents=[state], help="run kubectl on the cluster")
-    kubectl.add_argument("arguments", nargs=argparse.REMAINDER, metavar="…")
+    commands.add_parser(
+        "kubectl", parents=[state], help="run kubectl on the cluster: everything after is kubectl's"
+    )
     return top
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns the exit code."""
-    options = parser().parse_args(arguments)
+    options, rest = parser().parse_known_args(arguments)
+    if rest and options.command != "kubectl":
+        parser().error(f"unrecognized arguments: {' '.join(rest)}")
+    options.rest = rest
     cluster = Cluster(options.state)
     try:
         return _run(cluster, options)
@@ -87,7 +91,7 @@ def _run(cluster: Cluster, options: argparse.Namespace) -> int:
             cluster.load_image(options.image)
         case "kubectl":
             cluster.kubeconfig()
-            os.execv(cluster.layout.kubectl, [str(cluster.layout.kubectl), *options.arguments])
+            os.execv(cluster.layout.kubectl, [str(cluster.layout.kubectl), *options.rest])
     return 0
 
 

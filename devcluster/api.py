@@ -1,5 +1,6 @@
 """The little that the driver itself asks the API server and the parts' health endpoints, over verified TLS."""
 
+import datetime
 import http.client
 import json
 import ssl
@@ -50,6 +51,12 @@ def condition_true(found: dict[str, Any] | None, kind: str) -> bool:
     """Whether an object's status has the condition `kind` with the value True."""
     conditions = (found or {}).get("status", {}).get("conditions", [])
     return any(c.get("type") == kind and c.get("status") == "True" for c in conditions)
+
+
+def fresh(lease: dict[str, Any] | None, now: datetime.datetime, seconds: float) -> bool:
+    """Whether a Lease was renewed within the last `seconds`: what a dead kubelet last said may still read Ready."""
+    renewed = (lease or {}).get("spec", {}).get("renewTime")
+    return bool(renewed) and (now - datetime.datetime.fromisoformat(renewed)).total_seconds() < seconds
 
 
 def plain_health(host: str, port: int, path: str = "/healthz") -> Callable[[], bool]:

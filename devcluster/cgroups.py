@@ -10,6 +10,7 @@ from pathlib import Path
 from devcluster.shell import ClusterError
 
 _MOUNTS = Path("/proc/self/mountinfo")
+_REQUIRED = ("cpu", "cpuset", "memory", "pids")
 _DELEGATED = ("cpu", "cpuset", "memory", "pids", "io", "hugetlb")
 
 
@@ -55,6 +56,18 @@ def create_in(kind: str, mount: Path, path: str) -> None:
         group = child
     if kind == "cgroup2":
         _delegate(group)
+        _check_delegation(mount, group)
+
+
+def _check_delegation(mount: Path, group: Path) -> None:
+    """Raise `ClusterError` when a controller that the machine has did not come down to `group`."""
+    had, has = ((folder / "cgroup.controllers").read_text().split() for folder in (mount, group))
+    lost = [controller for controller in _REQUIRED if controller in had and controller not in has]
+    if lost:
+        raise ClusterError(
+            f"{group}: the controllers {', '.join(lost)} cannot be delegated, because processes sit in a group above "
+            "it (see cgroup.procs there): move them into a group of their own"
+        )
 
 
 def _delegate(group: Path) -> None:

@@ -1,6 +1,7 @@
 """A cluster as a whole: up, down, and what can be asked of it in between."""
 
 import contextlib
+import datetime
 import fcntl
 import json
 import time
@@ -11,9 +12,10 @@ from functools import partial
 from pathlib import Path
 
 from devcluster import dns, extras, golang, images, images_load, network, preflight, scratch_image, teardown
-from devcluster.api import Api, condition_true
-from devcluster.configs import PAUSE_IMAGE
+from devcluster.api import Api, condition_true, fresh
+from devcluster.configs import CLUSTER_DOMAIN, PAUSE_IMAGE
 from devcluster.controlplane import ControlPlane
+from devcluster.dns_probe import resolves
 from devcluster.layout import Layout, NodeLayout
 from devcluster.node import Node, is_mounted
 from devcluster.processes import Component, Supervisor
@@ -117,7 +119,7 @@ class Cluster:
             found[name] = f"running, pid {running.pid}" if running else "not running (`up` starts it again)"
         plane = self._plane(record)
         for node in self._nodes(plane, record):
-            ready = _is(plane.api(), f"/api/v1/nodes/{node.name}", "Ready")
+            ready = _node_ready(plane.api(), node)
             found[f"node {node.name}"] = "Ready" if ready else "not ready"
         return found
 
@@ -224,16 +226,15 @@ class Cluster:
         )
         for component in everything:
             self._supervisor.wait_ready(component, timeout=120)
-        api = plane.api()
         for node in nodes:
-            there = partial(_is, api, f"/api/v1/nodes/{node.name}", "Ready")
-            self._wait(f"node {node.name} Ready", there, f"logs kubelet-{node.name}")
-        deployment = "/apis/apps/v1/namespaces/kube-system/deployments/coredns"
-        self._wait(
-            "CoreDNS Ready",
-            partial(_is, api, deployment, "Available"),
-            "kubectl -n kube-system describe pods",
-        )
+            self._wait(
+                f"node {node.name} Ready",
+                partial(_node_ready, plane.api(), node),
+                f"logs kubelet-{node.name}",
+            )
+        ranges = plane.ranges
+        known = partial(resolves, ranges.dns, f"kubernetes.default.svc.{CLUSTER_DOMAIN}", ranges.api_service)
+        self._wait("CoreDNS Ready", known, "kubectl -n kube-system describe pods")
         self._say(f"KUBECONFIG={self.layout.kubeconfig}")
 
     def _start_runtime(self, node: Node, images: dict[str, Path]) -> None:
@@ -262,6 +263,10 @@ class Cluster:
         self._say(what)
 
 
-def _is(api: Api, path: str, condition: str) -> bool:
-    """Whether the object at `path` has the condition."""
-    return condition_true(api.object(path), condition)
+def _node_ready(api: Api, node: Node) -> bool:
+    """Whether a node says Ready, and said so lately (a kubelet renews its Lease every 10 s)."""
+    lease = api.object(f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{node.name}")
+    now = datetime.datetime.now(datetime.UTC)
+    return condition_true(api.object(f"/api/v1/nodes/{node.name}"), "Ready") and fresh(
+        lease, now, seconds=20.0
+    )

