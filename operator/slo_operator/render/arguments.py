@@ -25,8 +25,9 @@ TRACE_RATE: Final = 1000
 def server_arguments(kept: Kept, trace_url: str | None) -> list[str]:
     """Arguments that the operator owns, in a fixed order.
 
-    `--exit-on-error=false`: a pod whose tuned settings a model refuses stays up, not ready, and is repaired
-    over gRPC; one that exits would come up with the same overlay for ever, since init containers run once.
+    `--exit-on-error=true`: with false, a server that cannot read one model's configuration says it is ready and answers
+    requests for that model with errors (measured on 2.51; strict readiness counts loaded models only). So a pod that
+    lacks a model ends, shows it, and never gets traffic.
     """
     restricted = f"{RESTRICTED}:{ADMIN_KEY}=$(ADMIN_KEY)"
     arguments = [
@@ -34,7 +35,7 @@ def server_arguments(kept: Kept, trace_url: str | None) -> list[str]:
         "--model-control-mode=explicit",
         "--load-model=*",
         "--strict-readiness=true",
-        "--exit-on-error=false",
+        "--exit-on-error=true",
         f"--exit-timeout-secs={kept.exit_timeout_s}",
         f"--http-port={HTTP_PORT}",
         f"--grpc-port={GRPC_PORT}",

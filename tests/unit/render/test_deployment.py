@@ -48,6 +48,7 @@ def test_the_server_is_started_with_control_closed_and_traces_off(context: Serve
     assert "--trace-config=level=OFF" in arguments
     assert "--trace-config=opentelemetry,url=http://operator:4318/v1/traces" in arguments
     assert "--model-control-mode=explicit" in arguments
+    assert "--exit-on-error=true" in arguments
     key = next(e for e in container(deployment(context))["env"] if e["name"] == "ADMIN_KEY")
     assert key["valueFrom"]["secretKeyRef"] == {"name": "assistant-chat-control", "key": "admin-key"}
 
