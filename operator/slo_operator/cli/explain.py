@@ -115,7 +115,7 @@ def objective_line(objective: ObjectiveStatus) -> Text:
     }[objective.met]
     text = Text(f"{objective.objective}  {objective.observed or '–'} of {objective.target}  ")
     text.append(word, style=colour)
-    if objective.met is ConditionStatus.UNKNOWN and objective.reason:
+    if objective.reason and objective.reason.lower() != word:
         text.append(f" ({objective.reason})")
     details = []
     if objective.attainment:
@@ -127,7 +127,8 @@ def objective_line(objective: ObjectiveStatus) -> Text:
         details.append(f"from {objective.source}")
     if details:
         text.append("\n  " + ", ".join(details), style="dim")
-    if objective.message:
+    if objective.message and not objective.attainment:
+        # with an attainment the message says the same once more
         text.append(f"\n  {objective.message}", style="dim")
     return text
 

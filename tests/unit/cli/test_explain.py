@@ -7,8 +7,8 @@ import pytest
 from rich.console import RenderableType
 
 from slo_operator.api.resource import InferenceSLO
-from slo_operator.api.status import LeverStatus, ModelStatus
-from slo_operator.cli.explain import explain
+from slo_operator.api.status import ConditionStatus, LeverStatus, ModelStatus, ObjectiveStatus
+from slo_operator.cli.explain import explain, objective_line
 from slo_operator.cli.history import history
 
 Shown = Callable[[Sequence[RenderableType]], list[str]]
@@ -42,6 +42,26 @@ def test_an_objective_reads_as_a_sentence_with_its_certainty_and_source(story: l
     )
 
 
+def test_a_doubtful_verdict_says_that_it_is() -> None:
+    doubtful = ObjectiveStatus(
+        objective="latency.p99",
+        target="300ms",
+        observed="280ms",
+        met=ConditionStatus.TRUE,
+        reason="Undecided",
+    )
+    assert objective_line(doubtful).plain == "latency.p99  280ms of 300ms  met (Undecided)"
+
+
+def test_what_cannot_be_measured_says_why() -> None:
+    blind = ObjectiveStatus(
+        objective="latency.p99", target="300ms", reason="NotMeasurable", message="only means are known"
+    )
+    assert objective_line(blind).plain == (
+        "latency.p99  – of 300ms  unknown (NotMeasurable)\n  only means are known"
+    )
+
+
 def test_every_stage_has_a_bar_of_its_share(story: list[str]) -> None:
     # 40 cells are the whole: 60 % are 24 of them, 23 % are 9.2, drawn as nine and a quarter.
     assert line(story, "forward pass") == f"forward pass forward-small 120ms 60% {'█' * 24}"
@@ -65,7 +85,7 @@ def test_the_bottleneck_stands_above_its_numbers(story: list[str]) -> None:
 
 def test_levers_that_models_share_are_shown_once(story: list[str]) -> None:
     assert line(story, "▶") == (
-        "▶ preprocess-instances Recommended the only process is busy 61% of the time (predicted 461ms)"
+        "▶ preprocess_instances Recommended the only process is busy 61% of the time (predicted 461ms)"
     )
     assert line(story, "– mig").startswith("– mig Ineligible the forward pass is steady")
 
@@ -83,7 +103,7 @@ def test_levers_that_differ_are_shown_with_their_models(assistant: InferenceSLO,
 
 def test_a_canary_in_flight_is_named_with_its_figures(story: list[str]) -> None:
     assert line(story, "change in flight") == (
-        "change in flight: preprocess-instances, Analyse for 40s, on assistant-chat-7d9f-abcde"
+        "change in flight: preprocess_instances, Analyse for 40s, on assistant-chat-7d9f-abcde"
     )
     assert line(story, "412 requests").endswith("misses 0.2% against 8.1%")
 

@@ -33,7 +33,7 @@ def test_a_line_has_the_figures_of_the_status(assistant: InferenceSLO, shown: Sh
     assert heading.split()[8:] == ["BOTTLENECK", "READY", "GPUS", "CHANGE"]
     assert small.split() == [
         "serving/assistant", "assistant-small", "Auto", "missed", "712ms", "p99", "300ms", "91.9%", "20.1",
-        "PreprocessStarved", "2/2", "4", "preprocess-instances", "(Analyse)",
+        "PreprocessStarved", "2/2", "4", "preprocess_instances", "(Analyse)",
     ]  # fmt: skip
     assert large.split()[4:10] == ["290ms", "p99", "300ms", "99.3%", "–", "–"]
 
