@@ -35,8 +35,11 @@ _BASE_COMMANDS = (
     # what the official image is like: `python`, and a pip that installs into the system
     'ln -s python3 "$1/usr/bin/python"',
     'rm "$1/usr/lib/python3.11/EXTERNALLY-MANAGED"',
+    # builds mount the host's over it; a mount point made on the way would stay in their layers
+    'touch "$1/etc/pip.conf"',
     'rm -rf "$1/var/lib/apt/lists" "$1/var/cache/apt" "$1/var/cache/debconf" "$1"/var/log/*.log',
 )
+_KEPT_BUILDS = 3
 _CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 #: pip's settings that mean the same inside a build; paths and behaviour stay behind
 _PIP_SETTINGS = ("index-url", "extra-index-url", "trusted-host", "proxy", "timeout", "retries")
@@ -128,12 +131,20 @@ def build(image: Image, say: Progress | None = None) -> Path:
             _buildah(
                 *("bud", "--isolation", "chroot", "--network", "host", "--pull-never", "--layers=false"),
                 *(f"--volume={source}:{target}:ro" for source, target in lent.items()),
-                *("--tag", image.reference, str(image.context)),
+                *("--tag", f"docker.io/{image.reference}", str(image.context)),
             )
-        _push(image.reference, archive)
-        _buildah("rmi", "--force", image.reference)
+        _push(f"docker.io/{image.reference}", archive)
+        _buildah("rmi", "--force", f"docker.io/{image.reference}")
+        _prune(archive, image.name)
         say(f"{image.reference}: {archive.stat().st_size / 1e6:.0f} MB in {archive}")
     return archive
+
+
+def _prune(archive: Path, name: str) -> None:
+    """Drop the oldest builds of an image: each is some hundred megabytes, and clones at other commits need few."""
+    builds = sorted(archive.parent.glob(f"{name}-*.tar"), key=lambda path: path.stat().st_mtime)
+    for path in builds[:-_KEPT_BUILDS]:
+        path.unlink(missing_ok=True)
 
 
 def missing_tools() -> list[str]:

@@ -5,8 +5,9 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ class Collector:
         collector = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
-            def do_POST(self) -> None:  # noqa: N802 - the base class's name
+            def do_POST(self) -> None:
                 collector.take(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
                 self.send_response(200)
                 self.end_headers()
@@ -155,7 +156,7 @@ def test_a_forward_pass_takes_120_ms_and_a_quarter_of_a_gpu(server: Server) -> N
 
 def test_the_cores_are_busy_for_the_preprocessing_s_time(server: Server) -> None:
     before = server.metric("emulated_cpu_seconds_total")
-    page = Prompts(1)._text[:4000]  # at the token limit: 14 + 66 µs x 1000 ms and a little
+    page = Prompts(1)._text[:4000]  # at the token limit: 14 ms + 66 us for each of about 1000
     for _ in range(5):
         server.ask("base", page)
     time.sleep(1.5)
@@ -211,11 +212,12 @@ def test_a_load_beyond_the_gpu_s_memory_is_refused_and_the_old_instances_serve(a
 
 def test_control_is_refused_without_the_key_over_grpc_and_http(server: Server) -> None:
     client = server.client()
-    for call in (
-        lambda **headers: client.get_model_config("forward-small", **headers),
-        lambda **headers: client.get_model_repository_index(**headers),
-        lambda **headers: client.get_trace_settings(**headers),
-    ):
+    calls: list[Callable[..., object]] = [
+        partial(client.get_model_config, "forward-small"),
+        client.get_model_repository_index,
+        client.get_trace_settings,
+    ]
+    for call in calls:
         with pytest.raises(InferenceServerException, match="restricted"):
             call()
         with pytest.raises(InferenceServerException, match="restricted"):
