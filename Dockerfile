@@ -11,7 +11,9 @@ RUN python -m pip install --no-cache-dir --disable-pip-version-check --no-deps -
 COPY operator/slo_operator /opt/inferenceslo/slo_operator
 COPY tuner/slo_tuner /opt/inferenceslo/slo_tuner
 RUN python -m compileall -q /opt/inferenceslo/slo_operator /opt/inferenceslo/slo_tuner
+# USER: kopf asks for the user's name when it starts, and this one is in no passwd file
 ENV PYTHONPATH=/opt/inferenceslo \
+    USER=inferenceslo \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1
 USER 10001:10001
