@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     finally:
         if keep:
-            console.print(summary.next_commands(cluster.layout.kubeconfig), markup=False)
+            console.print(summary.next_commands(cluster.layout.kubeconfig), markup=False, soft_wrap=True)
         else:
             cluster.down()
 

@@ -30,16 +30,27 @@ class SetupError(Exception):
 
 async def bring_up(cluster: Cluster, say: Say) -> Kubectl:
     """The cluster with the project's images in it; both are built when they are missing."""
-    say("building images (kept in the cache)")
-    building = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "devcluster.images", "build", cwd=REPOSITORY, stdout=sys.stderr
-    )
-    if await building.wait():
-        raise SetupError("python -m devcluster.images build failed: see above")
+    archives = [await asyncio.to_thread(prometheus_image, say), *await build_images(say)]
     await asyncio.to_thread(cluster.up)
-    for image in (await asyncio.to_thread(prometheus_image, say), *IMAGES):
-        await asyncio.to_thread(cluster.load_image, image)
+    for archive in archives:
+        await asyncio.to_thread(cluster.load_image, archive)
     return Kubectl(cluster.layout.kubeconfig, str(cluster.layout.kubectl))
+
+
+async def build_images(say: Say) -> list[Path]:
+    """The archives of the project's images; the build tells its progress on standard error."""
+    say("building the images that are not in the cache")
+    building = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "devcluster.images", "build", cwd=REPOSITORY, stdout=asyncio.subprocess.PIPE
+    )
+    said, _ = await building.communicate()
+    if building.returncode:
+        raise SetupError("python -m devcluster.images build failed: see above")
+    built = dict(line.split(maxsplit=1) for line in said.decode().splitlines())
+    missing = [image for image in IMAGES if image not in built]
+    if missing:
+        raise SetupError(f"python -m devcluster.images build made no {', '.join(missing)}: {said.decode()}")
+    return [Path(built[image]) for image in IMAGES]
 
 
 async def install(kubectl: Kubectl, say: Say) -> None:
