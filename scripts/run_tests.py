@@ -86,12 +86,12 @@ def pytest_command(marker: str) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def run(stage: Stage) -> Counts:
-    """Runs one stage to its end and counts; a stage that is no pytest run counts as one test."""
+def run(stage: Stage, seconds: float) -> Counts:
+    """Runs one stage to its end, or for `seconds`, and counts; one that is no pytest run counts as one test."""
     command = pytest_command(stage.marker) if stage.marker else stage.command
-    code = run_for(command, stage.minutes * 60)
+    code = run_for(command, seconds)
     if code is None:
-        print(f"{stage.name}: not done after {stage.minutes} minutes, stopped", flush=True)
+        print(f"{stage.name}: not done after {seconds / 60:.0f} minutes, stopped", flush=True)
         return Counts(failed=1)
     if not stage.marker:
         counts = Counts(failed=1) if code else Counts(passed=1)
@@ -131,6 +131,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--only", action="append", metavar="STAGE", choices=[s.name for s in STAGES], help="may be repeated"
     )
+    parser.add_argument(
+        "--minutes", type=float, default=240, help="for everything; what is not done by then has failed"
+    )
     options = parser.parse_args(arguments)
     RESULTS.mkdir(parents=True, exist_ok=True)
     for old in RESULTS.glob("*.xml"):
@@ -145,7 +148,8 @@ def main(arguments: list[str] | None = None) -> int:
             continue
         print(f"\n=== {stage.name}: {stage.purpose}", flush=True)
         started = time.monotonic()
-        counts = run(stage)
+        left_s = max(0.0, options.minutes * 60 - (started - began))
+        counts = run(stage, min(stage.minutes * 60, left_s))
         total.add(counts)
         if counts.failed:
             failures.append(stage.name)
