@@ -43,7 +43,7 @@ class Collector:
                 self.send_response(200)
                 self.end_headers()
 
-            def log_message(self, format: str, *args: object) -> None:
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's
                 pass
 
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", free_ports(1)[0]), Handler)
