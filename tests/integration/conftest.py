@@ -22,8 +22,10 @@ HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests in this folder need the API server, unless they say that they need something else."""
     for item in items:
-        if HERE in item.path.parents:
+        others = ("unit", "triton", "e2e", "goal")
+        if HERE in item.path.parents and not any(item.get_closest_marker(name) for name in others):
             item.add_marker(pytest.mark.integration)
 
 
