@@ -80,7 +80,7 @@ class Publisher:
             "apiVersion": API_VERSION,
             "kind": KIND,
             "metadata": {"namespace": namespace, "name": name},
-            "status": new.to_json(),
+            "status": without_empty(new.to_json()),
         }
         try:
             self._kube.apply(INFERENCE_SLOS, body, force=True, subresource="status")
@@ -92,3 +92,15 @@ class Publisher:
             self._last[uid] = (new, now)
             self.writes += 1
         return True
+
+
+def without_empty(value: Any) -> Any:
+    """Leave out empty maps and lists: server-side apply turns a map that we emptied into null, which the
+    schema then refuses (seen on 1.34).
+    """
+    if isinstance(value, dict):
+        kept = {k: without_empty(v) for k, v in value.items()}
+        return {k: v for k, v in kept.items() if v not in ({}, [])}
+    if isinstance(value, list):
+        return [without_empty(v) for v in value]
+    return value

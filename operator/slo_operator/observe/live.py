@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -62,10 +62,16 @@ class LiveReader:
         self._lock = threading.Lock()
         self._cached: dict[PodKey, _Cached] = {}
 
-    def read(self, pods: Iterable[tuple[PodRecord, str]], now: float) -> dict[PodKey, LivePod]:
-        """(pod, control key) → what it said. Pods without an address or not running are left out."""
+    def read(
+        self, pods: Iterable[tuple[PodRecord, str]], now: float, alive: Collection[PodKey]
+    ) -> dict[PodKey, LivePod]:
+        """(pod, control key) → what it said. Pods without an address or not running are left out.
+
+        alive: all pods of the cluster. One that is not asked this time may be in the hands of an actor,
+        so its client is closed only when the pod is gone.
+        """
         wanted = {p.meta.key: (p, key) for p, key in pods if p.ip and p.started}
-        self._forget(wanted.keys())
+        self._forget(alive)
         futures = {
             key: self._workers.submit(self._read, self._entry(pod, secret), now)
             for key, (pod, secret) in wanted.items()
@@ -98,8 +104,7 @@ class LiveReader:
                 entry = self._cached[pod.meta.key] = _Cached(identity, client, pod.gpus)
             return entry
 
-    def _forget(self, kept: Iterable[PodKey]) -> None:
-        alive = set(kept)
+    def _forget(self, alive: Collection[PodKey]) -> None:
         with self._lock:
             for key in [k for k in self._cached if k not in alive]:
                 self._cached.pop(key).client.close()

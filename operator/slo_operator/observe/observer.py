@@ -90,7 +90,9 @@ class Observer:
         """One round. Never raises over a pod or a Prometheus that does not answer."""
         deployments = {s.id: _deployment(s, state) for s in subjects}
         pods = {s.id: state.pods_of(d) if (d := deployments[s.id]) else [] for s in subjects}
-        live = self._reader.read([(p, s.key) for s in subjects for p in pods[s.id]], self._clock())
+        live = self._reader.read(
+            [(p, s.key) for s in subjects for p in pods[s.id]], self._clock(), state.pods.keys()
+        )
         now = self._clock()
         measured = self._measure(subjects, pods, now)
         traces = self._traces.by_pod(now)

@@ -142,6 +142,8 @@ class TritonClient:
             code, details = call.code(), call.details() or ""
             message = f"{code.name.lower().replace('_', ' ')}: {details}"
             raise TritonError(self._pod, name, message, code in _REFUSALS) from error
+        except ValueError as error:  # grpc's word for a channel that was closed: the pod is gone
+            raise TritonError(self._pod, name, str(error), refused=False) from error
 
 
 def _settings(reply: Any) -> dict[str, list[str]]:

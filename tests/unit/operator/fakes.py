@@ -192,6 +192,10 @@ def pipeline_configs() -> dict[str, ModelConfig]:
     }
 
 
+class KilledError(BaseException):
+    """The operator's process ends here."""
+
+
 @dataclass
 class FakeTriton:
     """One pod's server."""
@@ -201,6 +205,7 @@ class FakeTriton:
     refuses: dict[str, str] = field(default_factory=dict)
     ignores: set[str] = field(default_factory=set)
     silent: bool = False
+    dies: bool = False
     tracing: dict[str, list[str]] = field(
         default_factory=lambda: {"trace_level": ["OFF"], "trace_rate": ["1000"]}
     )
@@ -223,6 +228,8 @@ class FakeTriton:
 
     def load(self, model: str, config: str) -> None:
         self._check("RepositoryModelLoad")
+        if self.dies:
+            raise KilledError
         self.loads.append(model)
         if model in self.refuses:
             raise TritonError("pod", "RepositoryModelLoad", self.refuses[model], refused=True)

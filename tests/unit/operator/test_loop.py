@@ -2,38 +2,363 @@
 
 from __future__ import annotations
 
+import copy
+from typing import Any
+
+from slo_operator.kube import KubeError
+from slo_tuner.decide import decide
+from tests.unit.operator.brain import canary_brain
+from tests.unit.operator.fakes import UID, FakeTriton, resource
 from tests.unit.operator.world import World
 
 
-def running(**kwargs: object) -> World:
-    world = World(**kwargs)  # type: ignore[arg-type]
+def canary() -> World:
+    """A world whose tuner puts four preprocessing processes on one pod, and waits."""
+    world = running(brain=canary_brain, started=False)
+    world.step()
+    assert world.status["lastDecision"]["reason"] == "CanaryStarted"
+    return world
+
+
+def running(
+    body: dict[str, Any] | None = None, *, missing: float = 0.0, started: bool = True, **kwargs: Any
+) -> World:
+    """Both pods up and under steady traffic, every request traced; `missing` of them over the target."""
+    world = World(body, **kwargs)
     world.step()
     world.roll_out()
     world.serve()
-    world.step(ticks=3)
+    world.traced = True
+    world.slow_share = dict.fromkeys(world.tritons, missing)
+    if started:
+        world.step(ticks=4)
     return world
 
 
 def test_the_first_tick_creates_every_child_with_the_resource_as_owner() -> None:
     world = World()
     world.step()
-    made = {(kind, name) for kind, namespace, name in world.kube.objects if namespace == "serving"}
-    assert made >= {
+    children = {
         ("Deployment", "assistant-chat"),
         ("Service", "assistant-chat"),
         ("Service", "assistant-chat-headless"),
         ("Secret", "assistant-chat-control"),
         ("ConfigMap", "assistant-chat-tuned"),
+        ("ConfigMap", "assistant-chat-state"),
         ("PodDisruptionBudget", "assistant-chat"),
         ("NetworkPolicy", "assistant-chat"),
     }
+    for kind, name in children:
+        (owner,) = world.child(kind, name)["metadata"]["ownerReferences"]
+        assert owner["uid"] == UID
+        assert "finalizers" not in world.child(kind, name)["metadata"]
     assert world.child("Deployment", "assistant-chat")["spec"]["replicas"] == 2
     assert world.condition("Ready")["status"] == "False"
     assert world.condition("Reconciling")["status"] == "True"
 
 
-def test_a_steady_state_writes_nothing() -> None:
+def test_a_served_pipeline_is_ready_measured_and_met() -> None:
     world = running()
+    found = {c["type"]: c["status"] for c in world.status["conditions"]}
+    assert found == {
+        "Ready": "True",
+        "Reconciling": "False",
+        "Stalled": "False",
+        "SLOMet": "True",
+        "MetricsAvailable": "True",
+        "CapacityAvailable": "True",
+        "Suspended": "False",
+    }
+    stages = world.status["models"][0]["breakdown"]["stages"]
+    assert ("preprocess", "preprocessing", "30ms") in [(s["stage"], s["model"], s["time"]) for s in stages]
+    assert ("forward", "forward", "120ms") in [(s["stage"], s["model"], s["time"]) for s in stages]
+
+
+def test_a_steady_state_writes_nothing_in_twenty_ticks() -> None:
+    world = running()
+    world.step(ticks=15)
     world.kube.writes.clear()
+    before = [list(t.loads) for t in world.tritons.values()]
     world.step(ticks=20)
     assert world.kube.writes == []
+    assert [t.loads for t in world.tritons.values()] == before
+
+
+def test_the_number_of_queries_does_not_depend_on_the_number_of_pods() -> None:
+    world = running()
+    world.prometheus.queries = 0
+    world.step()
+    few = world.prometheus.queries
+    for i in range(2, 12):
+        world.prometheus.loads[f"other-{i}", "assistant"] = world.prometheus.loads[
+            "assistant-chat-0", "assistant"
+        ]
+    world.prometheus.queries = 0
+    world.step()
+    assert world.prometheus.queries == few
+
+
+def test_prometheus_gone_holds_everything_and_says_so_and_since_when() -> None:
+    world = canary()
+    loads = [list(t.loads) for t in world.tritons.values()]
+    world.prometheus.gone = True
+    world.traced = False
+    world.step()
+    gone_at = world.condition("MetricsAvailable")["lastTransitionTime"]
+    world.step(ticks=5)
+    condition = world.condition("MetricsAvailable")
+    assert (condition["status"], condition["reason"]) == ("False", "Unavailable")
+    assert condition["lastTransitionTime"] == gone_at
+    assert "connection refused" in condition["message"]
+    assert f"since {gone_at}" in condition["message"]
+    assert world.child("Deployment", "assistant-chat")["spec"]["replicas"] == 2
+    assert [t.loads for t in world.tritons.values()] == loads
+
+
+def test_an_empty_prometheus_is_unknown_and_never_idle() -> None:
+    world = running()
+    world.prometheus.empty = True
+    world.step(ticks=3)
+    assert world.condition("MetricsAvailable")["status"] == "False"
+    assert "no series of this pod" in world.condition("MetricsAvailable")["message"]
+    assert world.status["lastDecision"]["reason"] == "NoData"
+
+
+def test_a_canary_goes_to_one_pod_and_is_remembered_first() -> None:
+    world = canary()
+    touched = [name for name, t in world.tritons.items() if t.loads]
+    assert len(touched) == 1
+    state = world.child("ConfigMap", "assistant-chat-state")["data"]["memory.json"]
+    assert touched[0] in state
+    assert "CanaryStarted" in _reasons(world)
+    assert world.status["servers"][0]["change"]["pods"] == touched
+
+
+def test_observe_and_recommend_change_no_server() -> None:
+    for mode in ("Observe", "Recommend"):
+        world = running(resource(mode), missing=0.1)
+        world.step(ticks=20)
+        assert all(t.loads == [] for t in world.tritons.values()), mode
+        assert world.condition("SLOMet")["status"] == "False"
+        assert world.status["models"][0]["bottleneck"] is not None
+
+
+def test_suspend_stops_every_write_but_status() -> None:
+    body = resource("Auto", suspend=True)
+    world = World(body)
+    world.step(ticks=3)
+    assert {w[0] for w in world.kube.writes} == {"status"}
+    assert world.condition("Suspended")["status"] == "True"
+
+
+def test_suspending_leaves_a_hand_edited_child_alone() -> None:
+    world = running()
+    world.body["spec"]["suspend"] = True
+    world.body["metadata"]["generation"] = 2
+    world.kube.edit("Deployment", "serving", "assistant-chat", ("spec", "replicas"), 1)
+    world.step(ticks=3)
+    assert world.child("Deployment", "assistant-chat")["spec"]["replicas"] == 1
+    del world.body["spec"]["suspend"]
+    world.step()
+    assert world.child("Deployment", "assistant-chat")["spec"]["replicas"] == 2
+
+
+def test_a_crash_between_the_state_and_the_load_is_finished_by_the_next_start() -> None:
+    world = running(brain=canary_brain, started=False)
+    for triton in world.tritons.values():
+        triton.dies = True
+    world.step()
+    assert '"change":{' in _memory(world).replace(" ", "")
+    assert all(t.loads == [] for t in world.tritons.values())
+    for triton in world.tritons.values():
+        triton.dies = False
+    world.restart()
+    world.step()
+    assert [t.loads for t in world.tritons.values()] == [["preprocessing"], []]
+
+
+def _memory(world: World) -> str:
+    return str(world.child("ConfigMap", "assistant-chat-state")["data"]["memory.json"])
+
+
+def test_a_refused_load_is_told_to_the_tuner_and_to_people_and_the_old_settings_stay() -> None:
+    world = running(brain=canary_brain, started=False)
+    world.tritons["assistant-chat-0"].refuses = {"preprocessing": "invalid argument: out of memory"}
+    world.step(ticks=3)
+    assert _reasons(world) == ["CanaryStarted", "LoadRefused"]
+    assert any("out of memory" in e["note"] for e in world.kube.events)
+    assert world.status["lastDecision"]["reason"] == "Waiting"  # the script gives up after a refusal
+    assert world.tritons["assistant-chat-0"].loads == ["preprocessing"]
+    assert world.tritons["assistant-chat-0"].configs["preprocessing"].instance_group[0].count == 1
+    assert world.tritons["assistant-chat-1"].loads == []
+
+
+def test_a_server_that_says_yes_and_runs_something_else_counts_as_a_refusal() -> None:
+    world = running(brain=canary_brain, started=False)
+    world.tritons["assistant-chat-0"].ignores = {"preprocessing"}
+    world.step(ticks=2)
+    note = next(e["note"] for e in world.kube.events if e["reason"] == "LoadRefused")
+    assert "said yes" in note
+
+
+def _reasons(world: World) -> list[str]:
+    return list(dict.fromkeys(e["reason"] for e in world.kube.events))
+
+
+def test_a_pod_that_restarts_from_the_file_is_brought_back_to_the_settings_of_record() -> None:
+    world = running()
+    first = world.tritons["assistant-chat-0"]
+    first.configs["preprocessing"].instance_group[0].count = 3
+    world.step(seconds=61)
+    assert first.loads == ["preprocessing"]
+    assert first.configs["preprocessing"].instance_group[0].count == 1
+    assert world.tritons["assistant-chat-1"].loads == []
+
+
+def test_a_hand_edited_deployment_is_repaired_once_with_an_event() -> None:
+    world = running()
+    world.kube.edit("Deployment", "serving", "assistant-chat", ("spec", "replicas"), 1)
+    world.step(ticks=3)
+    assert world.child("Deployment", "assistant-chat")["spec"]["replicas"] == 2
+    (event,) = [e for e in world.kube.events if e["reason"] == "Repaired"]
+    assert ".spec.replicas" in event["note"]
+    assert "kubectl-edit" in event["note"]
+
+
+def test_a_field_reset_three_times_is_contested_and_then_left_alone() -> None:
+    world = running()
+    for _ in range(3):
+        world.kube.edit("Deployment", "serving", "assistant-chat", ("spec", "replicas"), 1)
+        world.step()
+    world.kube.edit("Deployment", "serving", "assistant-chat", ("spec", "replicas"), 1)
+    world.step(ticks=5)
+    assert world.child("Deployment", "assistant-chat")["spec"]["replicas"] == 1
+    condition = world.condition("FieldContested")
+    assert condition["status"] == "True"
+    assert "kubectl-edit" in condition["message"]
+    world.step(seconds=601)
+    assert world.child("Deployment", "assistant-chat")["spec"]["replicas"] == 2
+
+
+def test_a_deployment_of_somebody_else_is_never_touched() -> None:
+    world = World()
+    foreign = {
+        "kind": "Deployment",
+        "metadata": {"name": "assistant-chat", "namespace": "serving"},
+        "spec": {"replicas": 7, "selector": {"matchLabels": {"app": "theirs"}}},
+    }
+    world.kube.put(copy.deepcopy(foreign))
+    world.step(ticks=2)
+    assert world.child("Deployment", "assistant-chat")["spec"] == foreign["spec"]
+    stalled = world.condition("Stalled")
+    assert (stalled["status"], stalled["reason"]) == ("True", "CannotApply")
+    assert "does not belong to this resource" in stalled["message"]
+
+
+def test_a_spec_that_cannot_be_read_stalls_and_names_the_field_and_nothing_is_lost() -> None:
+    world = running()
+    models = copy.deepcopy(world.status["models"])
+    world.body["spec"]["servers"][0]["pool"] = "nowhere"
+    world.body["metadata"]["generation"] = 2
+    world.kube.writes.clear()
+    world.step(ticks=3)
+    stalled = world.condition("Stalled")
+    assert (stalled["status"], stalled["reason"]) == ("True", "InvalidSpec")
+    assert "nowhere is not a name of spec.pools" in stalled["message"]
+    assert world.status["models"] == models
+    assert {w[0] for w in world.kube.writes} == {"status"}
+
+
+def test_one_bad_resource_does_not_stop_the_others() -> None:
+    def brain(view: Any, *args: Any) -> Any:
+        if view.resource == "broken":
+            raise RuntimeError("boom")
+        return decide(view, *args)
+
+    world = World(brain=brain)
+    broken = resource()
+    broken["metadata"] |= {"name": "broken", "uid": "uid-broken"}
+    world.kube.put(broken)
+    for reflector in world.operator.cluster._all:
+        reflector.relist()
+    world.operator.loop.tick([world.kube.objects["InferenceSLO", "serving", "broken"], world.body])
+    assert ("Deployment", "serving", "assistant-chat") in world.kube.objects
+    assert ("Deployment", "serving", "broken-chat") in world.kube.objects  # declared is declared
+    status = world.kube.objects["InferenceSLO", "serving", "broken"]["status"]
+    assert "boom" in status["servers"][0]["message"]
+
+
+def test_an_api_server_that_refuses_a_child_shows_in_the_condition() -> None:
+    world = World()
+    world.kube.refuse["Deployment"] = KubeError(422, "Invalid", "spec.template: no")
+    world.step()
+    assert world.condition("Stalled")["status"] == "True"
+    assert "spec.template: no" in world.condition("Stalled")["message"]
+
+
+def test_a_target_is_observed_and_advised_on_and_never_written() -> None:
+    source = running()
+    deployment = copy.deepcopy(source.child("Deployment", "assistant-chat"))
+    body = resource("Auto")
+    server = body["spec"]["servers"][0]
+    del server["image"], server["repository"]
+    server["target"] = {"deployment": "triton"}
+    world = World(body)
+    deployment["metadata"] = {"name": "triton", "namespace": "serving", "labels": {}, "generation": 1}
+    world.kube.put(deployment)
+    for i in range(2):
+        name = f"triton-{i}"
+        world.kube.put(_pod(deployment, name, i))
+        world.tritons[name] = FakeTriton()
+    world.serve()
+    world.traced = True
+    world.slow_share = dict.fromkeys(world.tritons, 0.1)
+    world.step(ticks=10)
+    assert {w[0] for w in world.kube.writes} == {"status"}
+    assert all(t.loads == [] and t.tracing["trace_level"] == ["OFF"] for t in world.tritons.values())
+    assert world.status["models"][0]["bottleneck"] is not None
+    assert world.condition("ControlExposed")["status"] == "True"
+
+
+def _pod(deployment: dict[str, Any], name: str, number: int) -> dict[str, Any]:
+    from tests.unit.operator.fakes import pod
+
+    return pod(deployment, name, f"10.0.1.{number}")
+
+
+def test_a_server_that_leaves_the_spec_takes_its_children_along() -> None:
+    world = running()
+    world.body["spec"]["servers"][0]["name"] = "talk"
+    world.body["metadata"]["generation"] = 2
+    world.step(ticks=2)
+    names = {name for kind, _, name in world.kube.objects if kind == "Deployment"}
+    assert names == {"assistant-talk"}
+    assert ("Secret", "serving", "assistant-chat-control") not in world.kube.objects
+
+
+def test_a_new_image_rolls_out_before_anything_is_tuned() -> None:
+    world = running(brain=canary_brain, started=False)
+    world.body["spec"]["servers"][0]["image"] = "triton:2"
+    world.body["metadata"]["generation"] = 2
+    world.step()
+    world.child("Deployment", "assistant-chat")["status"]["updatedReplicas"] = 1
+    world.step(ticks=10)
+    assert world.status["lastDecision"]["message"].startswith("a rollout is under way")
+    assert all(t.loads == [] for t in world.tritons.values())
+    # the pool has four GPUs and all are wanted: nothing may be started before something goes
+    strategy = world.child("Deployment", "assistant-chat")["spec"]["strategy"]["rollingUpdate"]
+    assert strategy == {"maxSurge": 0, "maxUnavailable": 1}
+
+
+def test_pods_that_start_later_come_up_with_tuned_models_only() -> None:
+    world = running()
+    assert world.child("ConfigMap", "assistant-chat-tuned")["data"]["settings.json"].strip() == "{}"
+
+
+def test_traces_are_switched_on_in_managed_pods_and_stay_on() -> None:
+    world = running()
+    for triton in world.tritons.values():
+        assert triton.tracing == {"trace_level": ["TIMESTAMPS"], "trace_rate": ["1"]}
+        triton.tracing = {"trace_level": ["OFF"], "trace_rate": ["1000"]}  # the container started anew
+    world.step(seconds=61)
+    assert all(t.tracing["trace_level"] == ["TIMESTAMPS"] for t in world.tritons.values())
