@@ -4,6 +4,7 @@ import contextlib
 import datetime
 import fcntl
 import json
+import os
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -85,7 +86,7 @@ class Cluster:
         preflight.check_rights()
         with self._locked():
             teardown.down(self.layout, self._supervisor, self._say)
-        self.layout.lock.unlink(missing_ok=True)
+            self.layout.lock.unlink(missing_ok=True)
 
     def kubeconfig(self) -> Path:
         """The administrator's kubeconfig; `ClusterError` when there is no cluster."""
@@ -113,6 +114,7 @@ class Cluster:
         record = Record.read(self.layout)
         if record is None:
             return {}
+        preflight.check_rights()
         found = {}
         for name in self._supervisor.names():
             running = self._supervisor.find(name)
@@ -136,14 +138,19 @@ class Cluster:
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         """One `up` or `down` of a cluster at a time; the second waits for the first."""
-        self.layout.lock.parent.mkdir(parents=True, exist_ok=True)
-        with self.layout.lock.open("w") as handle:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                self._say(f"waiting for another `up` or `down` of {self.layout.state}")
-                fcntl.flock(handle, fcntl.LOCK_EX)
-            yield
+        path = self.layout.lock
+        path.parent.mkdir(parents=True, exist_ok=True)
+        while True:
+            with path.open("w") as handle:
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    self._say(f"waiting for another `up` or `down` of {self.layout.state}")
+                    fcntl.flock(handle, fcntl.LOCK_EX)
+                # A `down` that held the lock before us has removed the file: then ours is nobody else's lock.
+                if path.exists() and os.path.samestat(path.stat(), os.fstat(handle.fileno())):
+                    yield
+                    return
 
     def _existing(self) -> Record:
         record = Record.read(self.layout)
