@@ -5,7 +5,8 @@ that restarts runs what its peers were told. A load *replaces* the configuration
 whole one, read from the server or the file, and everything that is not a setting stays as it was.
 
 Counting: `ModelSettings.instances` counts a model's instances in one pod. An instance group of KIND_GPU
-says its count per GPU (of its list, or of all GPUs of the pod), every other kind in total.
+says its count per GPU (of its list, or of all GPUs of the pod), every other kind in total. A group without a kind
+(KIND_AUTO) is what the server makes of it: on GPUs when the pod has some and the backend uses them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
 from slo_tuner.settings import Batching, ModelSettings
 
 #: backends whose instances run on the CPU unless the file says otherwise
-_CPU_BACKENDS: Final = frozenset({"python", "tensorrtllm"})
+_CPU_BACKENDS: Final = frozenset({"python", "tensorrtllm", "openvino"})
 _MAX_INSTANCES: Final = 1024
 _MAX_DELAY_US: Final = 10_000_000
 
@@ -53,12 +54,7 @@ def settings_of(config: ModelConfig, gpus: int = 0) -> ModelSettings:
         batching = Batching(
             delay_us=dynamic.max_queue_delay_microseconds, preferred_sizes=tuple(dynamic.preferred_batch_size)
         )
-    groups = [group for group in config.instance_group if not group.passive]
-    instances = (
-        sum(_total(group, gpus) for group in groups)
-        if groups
-        else _devices(_default_group(config, gpus), gpus)
-    )
+    instances = sum(_total(group, gpus) for group in _groups(config, gpus))
     return ModelSettings(instances=instances, max_batch_size=config.max_batch_size, batching=batching)
 
 
@@ -129,8 +125,8 @@ def _plain(config: ModelConfig) -> dict[str, Any]:
 
 def _set_instances(config: ModelConfig, wanted: int, gpus: int) -> None:
     """Keep the first group's kind and traits. What does not divide by the GPUs is dealt out from the first GPU on."""
-    groups = [group for group in config.instance_group if not group.passive]
-    if sum(_total(group, gpus) for group in groups) == wanted:
+    groups = _groups(config, gpus)
+    if config.instance_group and sum(_total(group, gpus) for group in groups) == wanted:
         return
     kinds = {group.kind for group in groups}
     if len(kinds) > 1:
@@ -139,7 +135,7 @@ def _set_instances(config: ModelConfig, wanted: int, gpus: int) -> None:
             f"{config.name}.instances = {wanted}: the model has instance groups of several kinds ({names});"
             " only people can say which one to change"
         )
-    pattern = groups[0] if groups else _default_group(config, gpus)
+    pattern = groups[0]
     passive = [group for group in config.instance_group if group.passive]
     per_device = _per_device(pattern, wanted, gpus)
     del config.instance_group[:]
@@ -174,12 +170,18 @@ def _devices(group: ModelInstanceGroup, gpus: int) -> int:
     return max(1, len(group.gpus) or gpus) if group.kind == ModelInstanceGroup.KIND_GPU else 1
 
 
-def _default_group(config: ModelConfig, gpus: int) -> ModelInstanceGroup:
-    """What Triton assumes for a file without instance groups: one instance per GPU, or on the CPU."""
+def _groups(config: ModelConfig, gpus: int) -> list[ModelInstanceGroup]:
+    """Copies of the active groups with their kind resolved; without any, the one that Triton assumes."""
     cpu = config.backend in _CPU_BACKENDS or gpus == 0
-    return ModelInstanceGroup(
-        count=1, kind=ModelInstanceGroup.KIND_CPU if cpu else ModelInstanceGroup.KIND_GPU
-    )
+    out = []
+    for group in [g for g in config.instance_group if not g.passive] or [ModelInstanceGroup(count=1)]:
+        copy = ModelInstanceGroup()
+        copy.CopyFrom(group)
+        if copy.kind == ModelInstanceGroup.KIND_AUTO:
+            on_gpu = bool(copy.gpus) or not cpu
+            copy.kind = ModelInstanceGroup.KIND_GPU if on_gpu else ModelInstanceGroup.KIND_CPU
+        out.append(copy)
+    return out
 
 
 def _set_batching(config: ModelConfig, batching: Batching | None) -> None:

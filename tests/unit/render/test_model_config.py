@@ -8,7 +8,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tritonclient.grpc.model_config_pb2 import ModelConfig
+from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
 
 from slo_operator.render.model_config import (
     apply_settings,
@@ -137,6 +137,16 @@ def test_instances_that_do_not_divide_by_the_gpus_are_dealt_out() -> None:
 def test_a_count_elsewhere_is_the_total_whatever_the_gpus() -> None:
     assert settings_of(forward(), gpus=2).instances == 2
     assert apply_settings(forward(), ModelSettings(3, 16), gpus=2).instance_group[0].count == 3
+
+
+def test_a_group_without_a_kind_is_what_the_server_makes_of_it() -> None:
+    onnx = from_text('name: "o" backend: "onnxruntime" max_batch_size: 4 instance_group [{ count: 2 }]')
+    assert settings_of(onnx, gpus=2).instances == 4
+    out = apply_settings(onnx, ModelSettings(6, 4), gpus=2)
+    assert [(g.count, ModelInstanceGroup.Kind.Name(g.kind)) for g in out.instance_group] == [(3, "KIND_GPU")]
+    python = from_text('name: "p" backend: "python" max_batch_size: 4 instance_group [{ count: 2 }]')
+    assert settings_of(python, gpus=2).instances == 2
+    assert settings_of(onnx, gpus=0).instances == 2
 
 
 def test_a_file_without_groups_means_what_the_server_makes_of_it() -> None:
