@@ -138,7 +138,9 @@ def _look(
         return Finding(Comparison.INCONCLUSIVE, "too few requests on both sides", evidence, final)
     tolerance = max(policy.max_extra_misses, RELATIVE_TOLERANCE * (peer_misses or 0.0))
     slower = speed.lower(ALPHA_WORSE) > 0.0 and speed.mean > MIN_GAIN
-    more_misses = misses is not None and misses.mean > policy.max_extra_misses and misses.lower(ALPHA_WORSE) > 0.0
+    more_misses = (
+        misses is not None and misses.mean > policy.max_extra_misses and misses.lower(ALPHA_WORSE) > 0.0
+    )
     if slower or more_misses:
         if share > 1.0 / IMBALANCE:
             return Finding(
@@ -147,7 +149,9 @@ def _look(
         return Finding(Comparison.WORSE, _tell("worse", evidence), evidence, True)
     like = 0.85 <= ratio <= 1.0 / 0.85
     faster = speed.upper(ALPHA_BETTER) < 0.0 and speed.mean < -MIN_GAIN
-    fewer = rarer is not None and rarer.upper(ALPHA_MISSES) < 0.0 and misses is not None and misses.mean < -0.005
+    fewer = (
+        rarer is not None and rarer.upper(ALPHA_MISSES) < 0.0 and misses is not None and misses.mean < -0.005
+    )
     all_faster = (
         like
         and whole is not None

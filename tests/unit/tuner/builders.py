@@ -103,7 +103,11 @@ def pod(name: str, **changes: object) -> PodView:
 
 
 def configs(settings: Mapping[str, ModelSettings] = SETTINGS) -> dict[str, ModelConfig]:
-    found = {name: ModelConfig(name, s, uses_gpu=name == "forward") for name, s in settings.items() if name != "chat"}
+    found = {
+        name: ModelConfig(name, s, uses_gpu=name == "forward")
+        for name, s in settings.items()
+        if name != "chat"
+    }
     found["chat"] = ModelConfig("chat", settings["chat"], steps=STEPS)
     return found
 
@@ -114,7 +118,9 @@ def histogram(within: float, total: float, target_s: float = 0.3) -> GatewayHist
     return GatewayHistogram("chat", 60.0, buckets, 0.0, "gateway histogram")
 
 
-def block(pod_name: str, start: float, mean_s: float, misses: float | None, n: float = 200.0, failures: float = 0.0) -> LatencyBlock:
+def block(
+    pod_name: str, start: float, mean_s: float, misses: float | None, n: float = 200.0, failures: float = 0.0
+) -> LatencyBlock:
     return LatencyBlock(pod_name, "chat", start, 10.0, n, n * mean_s, failures, misses)
 
 

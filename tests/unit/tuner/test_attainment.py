@@ -6,12 +6,12 @@ import math
 from dataclasses import replace
 
 import pytest
+
 from slo_tuner.attainment import bucket_quantile, judge
 from slo_tuner.decision import ObjectiveState, SLOState
 from slo_tuner.diagnosis.rows import model_times
 from slo_tuner.objectives import Objective
 from slo_tuner.snapshot import GatewayHistogram, RequestTrace, ServerView
-
 from tests.unit.tuner.builders import PIPELINE, histogram, pod, row, server
 
 P99 = Objective("latency", 0.99, 0.3)

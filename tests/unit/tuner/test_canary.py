@@ -7,6 +7,7 @@ import random
 from dataclasses import replace
 
 import pytest
+
 from slo_tuner.canary import MAX_LOOKS, SETTLE_S, Comparison, Finding, compare, confirm
 from slo_tuner.memory import Change, Phase
 from slo_tuner.policy import Policy
@@ -14,7 +15,6 @@ from slo_tuner.settings import Batching, ModelSettings
 from slo_tuner.simulator.pipeline import Simulation
 from slo_tuner.simulator.view import observe
 from slo_tuner.snapshot import LatencyBlock, ServerView
-
 from tests.unit.tuner.builders import block, pod, server
 from tests.unit.tuner.loop_harness import as_found, pipelines
 
@@ -28,13 +28,21 @@ def change(pods: tuple[str, ...] = ("a",), **changes: object) -> Change:
 
 
 def blocks_of(
-    name: str, means: list[float], misses: list[float | None] | None = None, start: float = BEGUN + SETTLE_S, n: float = 200.0
+    name: str,
+    means: list[float],
+    misses: list[float | None] | None = None,
+    start: float = BEGUN + SETTLE_S,
+    n: float = 200.0,
 ) -> list[LatencyBlock]:
     counts = misses or [0.0] * len(means)
-    return [block(name, start + 10.0 * i, m, x, n) for i, (m, x) in enumerate(zip(means, counts, strict=True))]
+    return [
+        block(name, start + 10.0 * i, m, x, n) for i, (m, x) in enumerate(zip(means, counts, strict=True))
+    ]
 
 
-def look(*blocks: list[LatencyBlock], looks: int = 0, policy: Policy = POLICY, view: ServerView | None = None) -> Finding:
+def look(
+    *blocks: list[LatencyBlock], looks: int = 0, policy: Policy = POLICY, view: ServerView | None = None
+) -> Finding:
     seen = replace(view or server(), blocks=tuple(b for bs in blocks for b in bs))
     return compare(seen, change(looks=looks), policy, BEGUN + 300.0)
 
@@ -60,7 +68,9 @@ class TestOneLook:
         assert look(*early).comparison is Comparison.EARLY
 
     def test_a_faster_pod_with_more_misses_is_not_better(self) -> None:
-        found = look(blocks_of("a", FASTER, [8.0, 9.0, 8.0, 10.0]), blocks_of("b", NOISY, [0.0, 0.0, 1.0, 0.0]))
+        found = look(
+            blocks_of("a", FASTER, [8.0, 9.0, 8.0, 10.0]), blocks_of("b", NOISY, [0.0, 0.0, 1.0, 0.0])
+        )
         assert found.comparison is Comparison.WORSE
 
     def test_less_traffic_makes_a_better_pod_inconclusive(self) -> None:
@@ -111,7 +121,10 @@ class TestOneLook:
 
     def test_means_alone_decide_where_misses_are_not_known(self) -> None:
         unknown: list[float | None] = [None] * 4
-        assert look(blocks_of("a", FASTER, unknown), blocks_of("b", NOISY, unknown)).comparison is Comparison.BETTER
+        assert (
+            look(blocks_of("a", FASTER, unknown), blocks_of("b", NOISY, unknown)).comparison
+            is Comparison.BETTER
+        )
 
 
 class TestSingleReplica:
@@ -142,7 +155,9 @@ class TestConfirm:
         assert confirm(view, done, POLICY).comparison is Comparison.INCONCLUSIVE
 
 
-def called(view: ServerView, names: tuple[str, str], begun: float, looks: int = MAX_LOOKS) -> Comparison | None:
+def called(
+    view: ServerView, names: tuple[str, str], begun: float, looks: int = MAX_LOOKS
+) -> Comparison | None:
     """The first verdict of a canary over its looks; None when all were inconclusive."""
     starts = sorted({b.start for b in view.blocks if b.start >= begun + SETTLE_S})
     pods = tuple(pod(name) for name in names)
@@ -156,13 +171,13 @@ def called(view: ServerView, names: tuple[str, str], begun: float, looks: int = 
 
 
 def bursty_pair(seed: int) -> ServerView:
-    """Two pods of three servers of 120 ms at 16 rps each in bursts of 1.6 ×, routed at random: a quick exact queue."""
+    """Two pods of two servers of 120 ms at 10.5 rps each with bursts of 1.6 ×, routed at random: a quick exact queue."""
     rng = random.Random(seed)
     cells: dict[tuple[str, int], list[float]] = {}
     for name in ("a", "b"):
-        free, t = [0.0, 0.0, 0.0], 0.0
+        free, t = [0.0, 0.0], 0.0
         while t < 330.0:
-            t += rng.expovariate(25.6)
+            t += rng.expovariate(16.8)
             if rng.random() * 1.6 > (1.6 if t % 20.0 < 5.0 else 0.8):
                 continue
             start = max(t, heapq.heappop(free))
@@ -188,7 +203,7 @@ def test_over_twenty_looks_at_an_unchanged_setting_at_most_one_is_called() -> No
     verdicts = []
     for seed in range(5):
         simulation = Simulation(as_found(), 40.0, seed=100 + seed)
-        simulation.run_until(340.0)
+        simulation.run_until(320.0)
         view = observe(simulation, pipelines(), traces=False)
         verdicts.append(called(view, ("pod-a", "pod-b"), begun=150.0))
     assert sum(v is not None for v in verdicts) <= 1
@@ -200,7 +215,9 @@ def test_batching_on_saturated_instances_is_better_within_a_few_looks(seed: int)
     found = replace(found, start={**found.start, "preprocessing": ModelSettings(4, 16)})
     simulation = Simulation(found, 40.0, seed=seed)
     simulation.run_until(150.0)
-    simulation.apply("pod-a", {f"forward-{v}": ModelSettings(2, 16, Batching(1_000)) for v in ("small", "base", "large")})
+    simulation.apply(
+        "pod-a", {f"forward-{v}": ModelSettings(2, 16, Batching(1_000)) for v in ("small", "base", "large")}
+    )
     simulation.run_until(340.0)
     view = observe(simulation, pipelines(), traces=False)
     assert called(view, ("pod-a", "pod-b"), begun=150.0) is Comparison.BETTER

@@ -7,6 +7,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from slo_tuner.codec import MAX_TRIED, memory_from_json, memory_to_json
 from slo_tuner.memory import Change, Phase, ServerMemory, Tried
 from slo_tuner.settings import Batching, ModelSettings
@@ -14,8 +15,12 @@ from slo_tuner.settings import Batching, ModelSettings
 names = st.text(min_size=1, max_size=8)
 moments = st.floats(0.0, 3000.0)
 numbers = st.dictionaries(names, st.floats(allow_nan=False, allow_infinity=False), max_size=3)
-batchings = st.none() | st.builds(Batching, st.integers(0, 10_000), st.lists(st.integers(1, 64), max_size=3).map(tuple))
-settings = st.dictionaries(names, st.builds(ModelSettings, st.integers(1, 16), st.integers(0, 128), batchings), max_size=3)
+batchings = st.none() | st.builds(
+    Batching, st.integers(0, 10_000), st.lists(st.integers(1, 64), max_size=3).map(tuple)
+)
+settings = st.dictionaries(
+    names, st.builds(ModelSettings, st.integers(1, 16), st.integers(0, 128), batchings), max_size=3
+)
 changes = st.builds(
     Change,
     id=names,
@@ -59,7 +64,9 @@ def test_garbage_is_a_fresh_memory(text: str | None) -> None:
 @pytest.mark.parametrize("field", ["change", "stable", "reloads", "tried", "lastAction"])
 def test_a_wrong_field_is_a_fresh_memory_not_a_crash(field: str) -> None:
     data = json.loads(memory_to_json(ServerMemory(last_action=5.0)))
-    assert memory_from_json(json.dumps({**data, field: 7.5 if field != "lastAction" else "x"})) == ServerMemory()
+    assert (
+        memory_from_json(json.dumps({**data, field: 7.5 if field != "lastAction" else "x"})) == ServerMemory()
+    )
 
 
 def test_another_version_is_a_fresh_memory() -> None:

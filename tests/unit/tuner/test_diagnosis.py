@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as config
 from hypothesis import strategies as st
+
 from slo_tuner.assess import assess
 from slo_tuner.decision import BottleneckReason, SLOState
 from slo_tuner.diagnosis.breakdown import breakdown, split_queue
@@ -17,9 +18,28 @@ from slo_tuner.memory import ServerMemory
 from slo_tuner.policy import Policy
 from slo_tuner.settings import Batching, ModelSettings
 from slo_tuner.signal import Idle, Unknown, Value
-from slo_tuner.snapshot import NOT_OBSERVED, BatchTime, EnsembleStep, ModelConfig, ModelRow, RequestTrace, ServerView, StageTime
-
-from tests.unit.tuner.builders import PIPELINE, POOL, SETTINGS, calm_rows, configs, histogram, pod, row, server, starved_rows
+from slo_tuner.snapshot import (
+    NOT_OBSERVED,
+    BatchTime,
+    EnsembleStep,
+    ModelConfig,
+    ModelRow,
+    RequestTrace,
+    ServerView,
+    StageTime,
+)
+from tests.unit.tuner.builders import (
+    PIPELINE,
+    POOL,
+    SETTINGS,
+    calm_rows,
+    configs,
+    histogram,
+    pod,
+    row,
+    server,
+    starved_rows,
+)
 
 
 def times_of(view: ServerView, model: str) -> ModelTimes:
@@ -34,8 +54,9 @@ def picture(view: ServerView, now: float = 1000.0):  # type: ignore[no-untyped-d
 
 def us(pod_name: str, model: str, n: float, request: float, queue: float) -> ModelRow:
     """A row from microsecond counters, compute = request − queue."""
-    values = [Value(x / 1e6) for x in (request, queue, 0.0, request - queue, 0.0)]
-    return ModelRow(pod_name, model, 3600.0, Value(n), Value(0.0), Value(n), Value(n), *values)
+    return row(
+        pod_name, model, n, queue / 1e6 / n, (request - queue) / 1e6 / n, request / 1e6 / n, window_s=3600.0
+    )
 
 
 class TestPublicCases:
@@ -83,7 +104,11 @@ class TestPublicCases:
 
     def test_with_a_cache_compute_is_divided_by_what_was_computed(self) -> None:
         """A04: 621,327 requests queued, 436,988 computed: 29.7 % came from the cache."""
-        r = replace(row("a", "forward", 621_327, 0.001, 0.0), computed=Value(436_988.0), compute_infer_s=Value(43_698.8))
+        r = replace(
+            row("a", "forward", 621_327, 0.001, 0.0),
+            computed=Value(436_988.0),
+            compute_infer_s=Value(43_698.8),
+        )
         times = times_of(server(pods=(pod("a"),), rows=(replace(r, window_s=86_400.0),)), "forward")
         assert times.hit_share == pytest.approx(0.297, abs=5e-4)
         assert times.infer_s == pytest.approx(0.1)
@@ -139,7 +164,12 @@ class TestPublicCases:
                 row(p, "chat", 120, 0.0, 0.0, latency_s=0.218),
             )
         )
-        view = server(rows=rows, pipelines=(tight,), gateway=(histogram(0, 240, 0.2),), arrivals_rps={"chat": Value(4.0)})
+        view = server(
+            rows=rows,
+            pipelines=(tight,),
+            gateway=(histogram(0, 240, 0.2),),
+            arrivals_rps={"chat": Value(4.0)},
+        )
         found = picture(view).assessment.bottleneck
         assert found is not None
         assert found.reason is BottleneckReason.SLO_INFEASIBLE
@@ -174,7 +204,11 @@ class TestReferenceScenario:
         assert evidence["gpu_busy"] == 0.3
 
     def test_traces_give_the_time_outside_the_gpu_exactly(self) -> None:
-        stages = {"preprocessing": StageTime(0.5, 0.028), "forward": StageTime(0.05, 0.12), "postprocessing": StageTime(0, 0.002)}
+        stages = {
+            "preprocessing": StageTime(0.5, 0.028),
+            "forward": StageTime(0.05, 0.12),
+            "postprocessing": StageTime(0, 0.002),
+        }
         traces = tuple(RequestTrace("a", "chat", 900.0 + i / 10, 0.7, stages) for i in range(200))
         found = picture(server(traces=traces)).assessment.breakdowns[0]
         assert found.forward_p99_s == pytest.approx(0.12)
@@ -225,7 +259,9 @@ class TestPlausibility:
         assert isinstance(model_times(server(pods=(pod("a"),), rows=(r,)), "forward"), Unknown)
 
     def test_a_silent_member_under_a_busy_ensemble_is_doubted(self) -> None:
-        rows = tuple(r for p in ("a", "b") for r in (*calm_rows(p)[:1], row(p, "forward", 0.0), *calm_rows(p)[2:]))
+        rows = tuple(
+            r for p in ("a", "b") for r in (*calm_rows(p)[:1], row(p, "forward", 0.0), *calm_rows(p)[2:])
+        )
         seen = picture(server(rows=rows))
         assert isinstance(seen.context.times["forward"], Unknown)
         assert isinstance(seen.context.model, str)
@@ -257,7 +293,13 @@ seconds = st.floats(0.0, 2.0)
 
 
 @config(deadline=None)
-@given(pre=seconds, wait=seconds, forward=st.floats(0.001, 2.0), top=st.floats(0.001, 5.0), delay=st.integers(0, 10_000))
+@given(
+    pre=seconds,
+    wait=seconds,
+    forward=st.floats(0.001, 2.0),
+    top=st.floats(0.001, 5.0),
+    delay=st.integers(0, 10_000),
+)
 def test_a_breakdown_always_adds_up(pre: float, wait: float, forward: float, top: float, delay: int) -> None:
     settings = {**SETTINGS, "forward": ModelSettings(2, 16, Batching(delay) if delay else None)}
     rows = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from slo_tuner.assess import Picture, assess
 from slo_tuner.decision import Verdict
 from slo_tuner.ladder import digest, fingerprint
@@ -14,11 +15,12 @@ from slo_tuner.policy import Policy
 from slo_tuner.settings import ModelSettings
 from slo_tuner.signal import Unknown, Value
 from slo_tuner.snapshot import BatchTime, PoolView, ServerView
-
 from tests.unit.tuner.builders import PIPELINE, POOL, SETTINGS, configs, histogram, pod, row, server
 
 
-def picture(view: ServerView, pool: PoolView = POOL, memory: ServerMemory | None = None, now: float = 1000.0) -> Picture:
+def picture(
+    view: ServerView, pool: PoolView = POOL, memory: ServerMemory | None = None, now: float = 1000.0
+) -> Picture:
     stable = next((p.settings for p in view.ready_pods), SETTINGS)
     return assess(view, pool, memory or ServerMemory(), Policy(), stable, now)
 
@@ -65,13 +67,19 @@ class TestPreprocessInstances:
 
     def test_it_stays_within_the_limit(self) -> None:
         limited = replace(PIPELINE, max_preprocess_instances=3)
-        assert advice(server(pipelines=(limited,)), "preprocess_instances").settings["preprocessing"].instances == 3
+        assert (
+            advice(server(pipelines=(limited,)), "preprocess_instances").settings["preprocessing"].instances
+            == 3
+        )
         reached = with_settings({**SETTINGS, "preprocessing": ModelSettings(8, 16)})
         assert "limit of 8" in advice(reached, "preprocess_instances").why
 
     def test_an_unknown_host_is_approached_carefully(self) -> None:
         blind = tuple(pod(p, cpu_used_cores=Unknown("no cAdvisor")) for p in ("a", "b"))
-        slow = tuple(replace(r, compute_infer_s=Value(0.25 * 1200)) if r.model == "preprocessing" else r for r in server().rows)
+        slow = tuple(
+            replace(r, compute_infer_s=Value(0.25 * 1200)) if r.model == "preprocessing" else r
+            for r in server().rows
+        )
         found = advice(server(pods=blind, rows=slow), "preprocess_instances")
         assert found.settings["preprocessing"].instances == 4, "twice the present and two"
 
@@ -85,7 +93,8 @@ class TestBatching:
 
     @pytest.mark.parametrize("kind", ["decoupled", "sequence_batching"])
     def test_streaming_and_sequence_models_are_left_alone(self, kind: str) -> None:
-        models = {**configs(), "forward": replace(configs()["forward"], **{kind: True})}
+        streaming = replace(configs()["forward"], **{kind: True})  # type: ignore[arg-type]
+        models = {**configs(), "forward": streaming}
         assert advice(server(models=models), "batching").verdict is Verdict.INELIGIBLE
 
     def test_it_is_recommended_for_busy_instances_with_a_delay_within_the_limits(self) -> None:
@@ -130,7 +139,10 @@ class TestInstances:
 
     def test_memory_that_does_not_fit_rules_it_out(self) -> None:
         # 60,000 MiB for two instances per GPU: 30,000 more do not fit into 90 % of 81,920
-        full = tuple(pod(p, gpu_memory_used_mib={f"{p}-0": Value(60_000.0), f"{p}-1": Value(60_000.0)}) for p in ("a", "b"))
+        full = tuple(
+            pod(p, gpu_memory_used_mib={f"{p}-0": Value(60_000.0), f"{p}-1": Value(60_000.0)})
+            for p in ("a", "b")
+        )
         assert "no GPU memory" in advice(server(pods=full), "instances").why
 
     def test_one_more_per_gpu(self) -> None:
@@ -146,13 +158,17 @@ class TestReplicas:
     def test_the_shortfall_is_told_when_nothing_else_is_left(self) -> None:
         settings = {**SETTINGS, "preprocessing": ModelSettings(8, 16), "forward": ModelSettings(4, 0)}
         hot = tuple(pod(p, settings=settings, gpu_busy={f"{p}-0": Value(0.95)}) for p in ("a", "b"))
-        view = server(pods=hot, models=configs(settings), rows=busy_forward(30.0), arrivals_rps={"chat": Value(60.0)})
+        view = server(
+            pods=hot, models=configs(settings), rows=busy_forward(30.0), arrivals_rps={"chat": Value(60.0)}
+        )
         assert picture(view).assessment.shortfall_gpus >= 2
 
     def test_free_gpus_are_used_but_never_more_than_there_are(self) -> None:
         settings = {**SETTINGS, "preprocessing": ModelSettings(8, 16), "forward": ModelSettings(4, 0)}
         hot = tuple(pod(p, settings=settings, gpu_busy={f"{p}-0": Value(0.95)}) for p in ("a", "b"))
-        view = server(pods=hot, models=configs(settings), rows=busy_forward(30.0), arrivals_rps={"chat": Value(60.0)})
+        view = server(
+            pods=hot, models=configs(settings), rows=busy_forward(30.0), arrivals_rps={"chat": Value(60.0)}
+        )
         found = advice(view, "replicas", PoolView("a100", limit_gpus=7, used_gpus=4))
         assert found.verdict is Verdict.RECOMMENDED
         assert found.replicas == 3
@@ -171,14 +187,23 @@ def test_what_gave_nothing_is_exhausted_for_that_load_only() -> None:
     assert advice(server(), "preprocess_instances", memory=memory).verdict is Verdict.EXHAUSTED
     lever, band, *rest = first.fingerprint.split("|")
     other = Tried("preprocess_instances", "|".join([lever, str(int(band) + 3), *rest]), "worse", 900.0)
-    assert advice(server(), "preprocess_instances", memory=ServerMemory(tried=(other,))).verdict is Verdict.RECOMMENDED
+    assert (
+        advice(server(), "preprocess_instances", memory=ServerMemory(tried=(other,))).verdict
+        is Verdict.RECOMMENDED
+    )
 
 
 def test_a_setting_is_offered_twice_at_most_to_a_server_that_refuses_it() -> None:
     rung = next(r for r in picture(server()).rungs if r.advice.lever == "preprocess_instances")
     once = Tried("preprocess_instances", rung.fingerprint, "refused", 900.0)
-    assert advice(server(), "preprocess_instances", memory=ServerMemory(tried=(once,))).verdict is Verdict.RECOMMENDED
-    assert advice(server(), "preprocess_instances", memory=ServerMemory(tried=(once, once))).verdict is Verdict.EXHAUSTED
+    assert (
+        advice(server(), "preprocess_instances", memory=ServerMemory(tried=(once,))).verdict
+        is Verdict.RECOMMENDED
+    )
+    assert (
+        advice(server(), "preprocess_instances", memory=ServerMemory(tried=(once, once))).verdict
+        is Verdict.EXHAUSTED
+    )
 
 
 def test_fingerprints_tell_loads_and_settings_apart() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from slo_tuner.codec import memory_from_json, memory_to_json
 from slo_tuner.decide import decide
 from slo_tuner.decision import Decision, Reason
@@ -13,7 +14,6 @@ from slo_tuner.policy import Mode, Policy
 from slo_tuner.settings import ModelSettings
 from slo_tuner.signal import Unknown, Value
 from slo_tuner.snapshot import PoolView, Refusal, ServerView
-
 from tests.unit.tuner.builders import POOL, SETTINGS, block, calm_rows, configs, histogram, pod, row, server
 
 AUTO = Policy(Mode.AUTO, analysis_s=40.0, min_samples=100)
@@ -22,7 +22,13 @@ FOUR = ModelSettings(4, 16)
 TUNED = {**SETTINGS, "preprocessing": FOUR}
 
 
-def tick(view: ServerView, memory: ServerMemory | None = None, policy: Policy = AUTO, now: float = NOW, pool: PoolView = POOL) -> Decision:
+def tick(
+    view: ServerView,
+    memory: ServerMemory | None = None,
+    policy: Policy = AUTO,
+    now: float = NOW,
+    pool: PoolView = POOL,
+) -> Decision:
     return decide(view, pool, memory or ServerMemory(), policy, now)
 
 
@@ -64,7 +70,9 @@ class TestBegin:
         assert done.lever == "preprocess_instances"
         assert done.settings["a"]["preprocessing"] == FOUR
         assert done.settings["b"]["preprocessing"] == SETTINGS["preprocessing"]
-        assert done.stable["preprocessing"] == SETTINGS["preprocessing"], "a pod that starts now is not a canary"
+        assert done.stable["preprocessing"] == SETTINGS["preprocessing"], (
+            "a pod that starts now is not a canary"
+        )
         assert len(done.memory.reloads) == 1
 
     def test_deciding_twice_is_deciding_once(self) -> None:
@@ -75,7 +83,9 @@ class TestBegin:
         assert again.settings == first.settings
         assert not again.acted
 
-    @pytest.mark.parametrize("policy", [Policy(Mode.OBSERVE), Policy(Mode.RECOMMEND), Policy(Mode.AUTO, suspend=True)])
+    @pytest.mark.parametrize(
+        "policy", [Policy(Mode.OBSERVE), Policy(Mode.RECOMMEND), Policy(Mode.AUTO, suspend=True)]
+    )
     def test_without_leave_nothing_is_written_but_all_is_told(self, policy: Policy) -> None:
         done = tick(server(), policy=policy)
         assert done.settings == {}
@@ -214,7 +224,12 @@ class TestSpread:
     def test_confirmed_is_done_and_remembered_with_before_and_after(self) -> None:
         before = blocks([0.30, 0.31] * 3, [0.30, 0.31] * 3, start=NOW - 200.0)
         after = blocks([0.20, 0.21, 0.20, 0.22], [0.20, 0.21, 0.20, 0.22], start=NOW - 50.0)
-        memory = begun(phase=Phase.CONFIRM, pods=("a", "b"), started=NOW - 130.0, baseline={"pods": 2.0, "mean_ms": 305.0})
+        memory = begun(
+            phase=Phase.CONFIRM,
+            pods=("a", "b"),
+            started=NOW - 130.0,
+            baseline={"pods": 2.0, "mean_ms": 305.0},
+        )
         done = tick(server(pods=ON_BOTH, blocks=(*before, *after)), memory)
         assert done.reason is Reason.PROMOTED
         assert done.memory.change is None
@@ -262,7 +277,13 @@ def overloaded(**changes: object) -> ServerView:
             row(p, "chat", 1800, 0.0, 0.0, latency_s=0.64),
         )
     )
-    base = server(pods=hot, models=configs(SATURATED), rows=rows, arrivals_rps={"chat": Value(60.0)}, gateway=(histogram(1000, 3600),))
+    base = server(
+        pods=hot,
+        models=configs(SATURATED),
+        rows=rows,
+        arrivals_rps={"chat": Value(60.0)},
+        gateway=(histogram(1000, 3600),),
+    )
     return replace(base, **changes)  # type: ignore[arg-type]
 
 
@@ -308,7 +329,13 @@ class TestReplicas:
         settings = {**SETTINGS, "forward": ModelSettings(8, 16)}
         pods = (pod("a", settings=settings), pod("b", settings=settings))
         rows = tuple(replace(r, window_s=60.0) for p in ("a", "b") for r in calm_rows(p, 60.0))
-        base = server(pods=pods, models=configs(settings), rows=rows, arrivals_rps={"chat": Value(2.0)}, gateway=(histogram(5000, 5000),))
+        base = server(
+            pods=pods,
+            models=configs(settings),
+            rows=rows,
+            arrivals_rps={"chat": Value(2.0)},
+            gateway=(histogram(5000, 5000),),
+        )
         return replace(base, **changes)  # type: ignore[arg-type]
 
     def test_scale_down_waits_for_a_whole_look_back(self) -> None:
@@ -365,7 +392,9 @@ class TestHold:
 
     def test_a_night_of_small_ratios_is_left_alone_and_a_slow_day_is_not(self) -> None:
         """D10: the SLO decides, not queue ÷ compute."""
-        night = server(rows=tuple(r for p in ("a", "b") for r in calm_rows(p)), gateway=(histogram(5000, 5000),))
+        night = server(
+            rows=tuple(r for p in ("a", "b") for r in calm_rows(p)), gateway=(histogram(5000, 5000),)
+        )
         quiet = tick(night)
         assert quiet.reason is Reason.SLO_MET
         assert not quiet.acted
@@ -376,7 +405,11 @@ class TestHold:
         assert tick(server(), memory).reason is Reason.WAITING
 
     def test_steady_state_tells_the_same_in_the_same_words(self) -> None:
-        view = server(rows=tuple(r for p in ("a", "b") for r in calm_rows(p)), gateway=(histogram(5000, 5000),), min_replicas=2)
+        view = server(
+            rows=tuple(r for p in ("a", "b") for r in calm_rows(p)),
+            gateway=(histogram(5000, 5000),),
+            min_replicas=2,
+        )
         first = tick(view)
         second = tick(view, first.memory, now=NOW + 15.0)
         assert (first.message, first.memory) == (second.message, second.memory)

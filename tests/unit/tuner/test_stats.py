@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import pytest
+
 from slo_tuner.stats import beta_cdf, beta_quantile, quantile, share_interval, t_quantile
 
 
 @pytest.mark.parametrize(
     ("p", "dof", "expected"),
-    [(0.975, 3, 3.18245), (0.95, 7, 1.89458), (0.99, 15, 2.60248), (0.995, 30, 2.74999), (0.025, 3, -3.18245)],
+    [
+        (0.975, 3, 3.18245),
+        (0.95, 7, 1.89458),
+        (0.99, 15, 2.60248),
+        (0.995, 30, 2.74999),
+        (0.025, 3, -3.18245),
+    ],
 )
 def test_students_t_quantiles_are_those_of_the_tables(p: float, dof: float, expected: float) -> None:
     assert t_quantile(p, dof) == pytest.approx(expected, abs=1e-4)

@@ -18,8 +18,8 @@ from functools import lru_cache
 
 from slo_tuner.capacity.batches import BatchCurve
 
-GRID_S = 0.005
-_HORIZON = 1200  # bins: 6 s; longer waits are all equally hopeless and pile up in the last bin
+GRID_S = 0.01
+_HORIZON = 600  # bins: 6 s; longer waits are all equally hopeless and pile up in the last bin
 
 _NEGLIGIBLE = 1e-9
 _MOST_WAITING = 400  # requests in one stage
@@ -221,7 +221,12 @@ def _hopeless() -> Pmf:
 
 
 def _put(pmf: list[float], seconds: float, mass: float) -> None:
-    pmf[min(_HORIZON - 1, max(0, math.floor(seconds / GRID_S + 0.5)))] += mass
+    """Spread over the two neighbouring bins, so that the mean is exact whatever the grid."""
+    at = max(0.0, seconds / GRID_S)
+    low = min(_HORIZON - 1, math.floor(at))
+    part = min(1.0, at - low)
+    pmf[low] += mass * (1.0 - part)
+    pmf[min(_HORIZON - 1, low + 1)] += mass * part
 
 
 @lru_cache(maxsize=512)

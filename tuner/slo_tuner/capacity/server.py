@@ -123,7 +123,7 @@ def build(view: ServerView, times: Mapping[str, Times], settings: PodSettings) -
         if not isinstance(t, ModelTimes) or t.compute_s <= 0.0:
             return f"{m}: no compute time measured"
         c = curve(t.batches, t.compute_s)
-        curves[m] = BatchCurve(tuple((b, _round(s)) for b, s in c.points))
+        curves[m] = BatchCurve(tuple((b, _round_time(s)) for b, s in c.points))
         cv2[m] = _variation(view, m)
     return ServerModel(pods, peak_factor(view), settings, curves, cv2, loads, tuple(pipelines))
 
@@ -137,8 +137,11 @@ def _variation(view: ServerView, model: str) -> float:
 
 
 def _round(x: float) -> float:
-    """Two significant digits and a half: plans must not move, nor caches miss, with noise."""
-    if x <= 0 or not math.isfinite(x):
-        return 0.0
-    step = 10.0 ** (math.floor(math.log10(x)) - 1) / 2.0
+    """To two significant digits: plans must not move, nor caches miss, with noise."""
+    return float(f"{x:.2g}") if 0 < x < math.inf else 0.0
+
+
+def _round_time(x: float) -> float:
+    """Two and a half significant digits."""
+    step = 10.0 ** (math.floor(math.log10(x)) - 1) / 2.0 if 0 < x < math.inf else 1.0
     return round(x / step) * step

@@ -181,7 +181,9 @@ def _saturated(
         }
         config = view.models.get(name)
         fit = config is None or not (config.sequence_batching or config.decoupled)
-        told = f"{name}: {s.instances} instances are {peak:.0%} busy in bursts, requests wait {_ms(wait):.0f} ms"
+        told = (
+            f"{name}: {s.instances} instances are {peak:.0%} busy in bursts, requests wait {_ms(wait):.0f} ms"
+        )
         if s.batching is None and s.max_batch_size > 1 and fit:
             return Bottleneck(R.BATCHING_OFF, name, f"{told}; dynamic batching is off", found)
         if numbers.get("gpu_busy", 0.0) > 0.85:

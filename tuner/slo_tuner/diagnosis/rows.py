@@ -92,9 +92,7 @@ def model_times(view: ServerView, model: str) -> Times:
     return _sum(model, busy_rows, config, complete, len(good))
 
 
-def implausible(  # noqa: PLR0911 - one return per rule
-    row: ModelRow, config: ModelConfig | None
-) -> str | None:
+def implausible(row: ModelRow, config: ModelConfig | None) -> str | None:
     """Why this row cannot be believed; None when it can (idle rows included)."""
     if isinstance(row.requests, Idle):
         return None

@@ -33,15 +33,17 @@ def observe(
     pipelines: tuple[Pipeline, ...],
     window_s: float = 60.0,
     history_s: float = 600.0,
+    traced_s: float = 120.0,
     traces: bool = True,
     gateway: bool = True,
     memory_used_mib: float = 36_000.0,
 ) -> ServerView:
-    """The last `window_s` as counters and gateway histogram; `history_s` of blocks and traces."""
+    """The last `window_s` as counters and gateway histogram; `history_s` of blocks, `traced_s` of traces."""
     s, now = simulation.scenario, simulation.now
     simulation.forget(now - max(history_s, window_s))
     recent = [r for r in simulation.done if r.end > now - window_s]
     past = [r for r in simulation.done if r.end > now - history_s]
+    traced = [r for r in past if r.end > now - traced_s] if traces else []
     targets = {p.model: p.objectives[0].target_s for p in pipelines if p.objectives}
     window = min(window_s, max(now, 1.0))
     pods = tuple(_pod(simulation, pod, window, memory_used_mib) for pod in simulation.outstanding)
@@ -59,7 +61,7 @@ def observe(
         models=_configs(simulation),
         pipelines=pipelines,
         rows=tuple(_rows(simulation, recent, window)),
-        traces=tuple(_trace(r) for r in past) if traces else (),
+        traces=tuple(_trace(r) for r in traced),
         blocks=tuple(_blocks(past, targets, now, history_s)),
         gateway=tuple(_histogram(p, recent, window) for p in s_models(simulation)) if gateway else (),
         arrivals_rps={m: Value(sum(r.model == m for r in recent) / window) for m in s_models(simulation)},
