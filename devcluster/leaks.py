@@ -34,7 +34,7 @@ def _name(pid: int) -> str:
 
 def _mounts(layout: Layout) -> list[str]:
     """Mount points of the cluster in any mount namespace on the machine."""
-    needles = (layout.name, f"{layout.state}/")
+    owned = tuple(f"{path}/" for path in (layout.run, layout.network_namespace, layout.state))
     seen: set[str] = set()
     found: set[str] = set()
     for folder in Path("/proc").iterdir():
@@ -47,6 +47,6 @@ def _mounts(layout: Layout) -> list[str]:
             seen.add(namespace)
             for line in (folder / "mountinfo").read_text().splitlines():
                 root, point = line.split()[3:5]
-                if any(needle in f"{text}/" for text in (root, point) for needle in needles):
+                if any(f"{text}/".startswith(own) for text in (root, point) for own in owned):
                     found.add(point)
     return sorted(found)

@@ -5,6 +5,7 @@ therefore sees folders of its own at these paths, and the host sees nothing: no 
 namespace is pinned by a file, so that a containerd or kubelet that was killed finds the pods' mounts again.
 """
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -109,7 +110,7 @@ class Node:
         pin.parent.mkdir(parents=True, exist_ok=True)
         if not is_mounted(pin):
             pin.touch()
-            run(["unshare", f"--mount={pin}", "--propagation", "private", "true"])
+            _pin_mount_namespace(pin)
         pairs = [str(path) for pair in self.binds() for path in pair]
         run(["nsenter", f"--mount={pin}", "--", "sh", "-c", _BIND, "sh", *pairs])
 
@@ -143,6 +144,24 @@ class Node:
         )
         healthy = plain_health(self.address, 10248)
         return Component(f"kubelet-{self.name}", argv, self.namespaces, files=(config,), ready=healthy)
+
+
+def _pin_mount_namespace(pin: Path) -> None:
+    """Make a mount namespace that the file `pin` keeps alive.
+
+    The kernel lets a namespace be pinned only from an older one, and since 6.18 tells older by numbers that each
+    processor counts for itself: a namespace from another processor may be refused (EINVAL), one from ours is not.
+    """
+    command = ["unshare", f"--mount={pin}", "--propagation", "private", "true"]
+    attempts = [command, *(["taskset", "--cpu-list", str(cpu), *command] for cpu in os.sched_getaffinity(0))]
+    for number, attempt in enumerate(attempts, start=1):
+        try:
+            run(attempt)
+        except ClusterError:
+            if number == len(attempts):
+                raise
+        else:
+            return
 
 
 def is_mounted(path: Path) -> bool:
