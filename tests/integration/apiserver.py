@@ -7,7 +7,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,10 +64,11 @@ contexts: [{{name: it, context: {{cluster: it, user: it}}}}]
 
 
 @contextmanager
-def running(binary: Path, folder: Path) -> Iterator[ApiServer]:
+def running(binary: Path, folder: Path, prepare: Callable[[ApiServer], None]) -> Iterator[ApiServer]:
     """Start etcd and kube-apiserver; stop both, in the order in which neither waits for the other.
 
-    Also the controller manager's garbage collector and namespace controller, so that deletion is real.
+    Also the controller manager's garbage collector and namespace controller, so that deletion is real. They
+    come after `prepare` (which installs CRDs), since they look for new kinds only every half minute.
     """
     ports = _free_ports(4)
     certificates = folder / "pki"
@@ -94,6 +95,7 @@ def running(binary: Path, folder: Path) -> Iterator[ApiServer]:
         started.append(_start(binary, folder, "etcd", _etcd(folder, ports[0], ports[1])))
         started.append(_start(binary, folder, "kube-apiserver", _api_server(folder, ports[0], ports[2])))
         _wait_ready(server, started)
+        prepare(server)
         manager = [
             f"--kubeconfig={kubeconfig}",
             "--controllers=garbage-collector-controller,namespace-controller",

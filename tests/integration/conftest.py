@@ -37,13 +37,16 @@ def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     """
     given = os.environ.get("INTEGRATION_BINARY")
     binary = Path(given) if given else golang.build(golang.kubernetes(), print)
-    with running(binary, tmp_path_factory.mktemp("apiserver")) as server:
-        done = server.kubectl("apply", "--server-side", "-f", str(DEFAULT_OUTPUT))
-        assert done.returncode == 0, done.stderr
-        name = yaml.safe_load(DEFAULT_OUTPUT.read_text())["metadata"]["name"]
-        established = server.kubectl("wait", "--for=condition=Established", f"crd/{name}", "--timeout=30s")
-        assert established.returncode == 0, established.stderr
+    with running(binary, tmp_path_factory.mktemp("apiserver"), _install_crd) as server:
         yield server
+
+
+def _install_crd(server: ApiServer) -> None:
+    done = server.kubectl("apply", "--server-side", "-f", str(DEFAULT_OUTPUT))
+    assert done.returncode == 0, done.stderr
+    name = yaml.safe_load(DEFAULT_OUTPUT.read_text())["metadata"]["name"]
+    established = server.kubectl("wait", "--for=condition=Established", f"crd/{name}", "--timeout=30s")
+    assert established.returncode == 0, established.stderr
 
 
 @pytest.fixture(scope="session")
