@@ -121,12 +121,13 @@ def _run(
     unfinished: str,
 ) -> Run:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    lateness = {name.value: round(window.probe_p99_ms, 2) for name, window in progress.windows.items()}
+    probe = {name.value: round(window.probe_p99_ms, 2) for name, window in progress.windows.items()}
+    sends = {name.value: round(window.send_p99_ms, 2) for name, window in progress.windows.items()}
     return Run(
         scenario=options.scenario + (" (quick)" if options.quick else ""),
         started=started,
         ended=time.time(),
-        machine=Machine(len(os.sched_getaffinity(0)), round(memory, 1), platform.release(), lateness),
+        machine=Machine(len(os.sched_getaffinity(0)), round(memory, 1), platform.release(), probe, sends),
         records=tuple(gateway.records),
         samples=tuple(watcher.samples),
         windows=progress.windows,

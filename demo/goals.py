@@ -212,11 +212,16 @@ def first_bottleneck(seen: Sequence[tuple[float, str]]) -> str | None:
     return next((reason for _, reason in seen if reason not in ("", "None")), None)
 
 
-_USED = ("Promoted", "ScaledUp", "ScaledDown")
+_KEPT = ("Promoted", "ScaledUp", "ScaledDown")
 
 
 def levers_used(decisions: Sequence[Decision]) -> tuple[str, ...]:
-    """Levers whose change was kept, in the order in which that was decided, each once."""
-    kept = [decision for decision in decisions if decision.reason in _USED]
-    ordered = sorted(kept, key=lambda decision: decision.time)
-    return tuple(dict.fromkeys(decision.lever or "replicas" for decision in ordered))
+    """Levers whose change was kept, in the order in which they first were; one that was rolled back is out."""
+    kept: dict[str, None] = {}
+    for decision in sorted(decisions, key=lambda decision: decision.time):
+        lever = decision.lever or "replicas"
+        if decision.reason in _KEPT:
+            kept.setdefault(lever)
+        elif decision.reason == "RolledBack":
+            kept.pop(lever, None)
+    return tuple(kept)

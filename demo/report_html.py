@@ -204,14 +204,16 @@ def _decisions(run: Run, begin: float) -> str:
 def _honesty(run: Run) -> str:
     text = (_ASSETS / "honesty.html").read_text("utf-8")
     machine = run.machine
-    lateness = (
-        ", ".join(f"{name} {late:g} ms" for name, late in machine.probe_p99_ms.items()) or "not measured"
+    probe, sends = (
+        ", ".join(f"{name} {late:g} ms" for name, late in seen.items()) or "not measured"
+        for seen in (machine.probe_p99_ms, machine.send_p99_ms)
     )
     repeated = ", ".join(name.value for name, window in run.windows.items() if window.repeated) or "none"
     source = "published to Prometheus" if run.gateway_histogram else "not published in this run"
     facts = {
         "machine": f"{machine.cores} cores, {machine.memory_gib:g} GiB, Linux {machine.kernel}",
-        "a sleeping probe woke up late by (p99)": lateness,
+        "a sleeping probe woke up late by (p99)": probe,
+        "requests left the gateway late by (p99)": sends,
         "phases repeated because of noise": repeated,
         "requests sent": f"{len(run.records):,}",
         "the gateway's latency histogram": source,

@@ -13,7 +13,6 @@ from demo.goals import (
     latency_ms,
     levers_used,
     quantile_ms,
-    send_lateness_ms,
     within,
 )
 from demo.run_data import Run, Sample
@@ -38,7 +37,6 @@ def report(run: Run, found: Figures, results: Sequence[Result], verdict: str) ->
         _put(document, f"{name.value}.window", _window(run, window.start, window.end))
         _put(document, f"{name.value}.requests", len(records))
         _put(document, f"{name.value}.repeated", window.repeated)
-        _put(document, f"{name.value}.send_lateness_p99_ms", _rounded(send_lateness_ms(records)))
         _put(
             document,
             f"{name.value}.variants",

@@ -35,16 +35,26 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A counted stretch of time: requests scheduled in [start, end)."""
+    """A counted stretch of time: requests scheduled in [start, end).
+
+    Lateness is that of the sleeping probe on the host, and of the gateway's sends: it sleeps until each is due, in a
+    pod, whose share of a busy processor is smaller than the host's processes'.
+    """
 
     start: float
     end: float
     probe_p99_ms: float = 0.0
+    send_p99_ms: float = 0.0
     repeated: bool = False
 
     @property
     def seconds(self) -> float:
         return self.end - self.start
+
+    @property
+    def lateness_ms(self) -> float:
+        """The worse of the two."""
+        return max(self.probe_p99_ms, self.send_p99_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +100,7 @@ class Machine:
     memory_gib: float
     kernel: str
     probe_p99_ms: Mapping[str, float] = field(default_factory=dict)
+    send_p99_ms: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,7 @@ def run() -> Run:
         scenario="job1",
         started=BEGIN - 95,
         ended=BEGIN + END + 8,
-        machine=Machine(2, 23.5, "6.1.0", {"baseline": 3.1, "tuned": 4.0, "doubled": 6.2}),
+        machine=Machine(2, 23.5, "6.1.0", {"baseline": 3.1, "tuned": 4.0, "doubled": 6.2}, {"baseline": 4.0}),
         records=records(),
         samples=samples(),
         windows={

@@ -123,6 +123,8 @@ def test_levers_count_once_in_the_order_in_which_they_were_kept() -> None:
         decided(2, "CanaryRestored", "replicas"),
         decided(3, "Promoted", "preprocess"),
         decided(9, "Promoted", "preprocess"),
+        decided(10, "Promoted", "instances"),
+        decided(11, "RolledBack", "instances"),
     ]
     assert goals.levers_used(seen) == ("preprocess", "batching")
 

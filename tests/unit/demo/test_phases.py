@@ -34,6 +34,7 @@ class World:
         self.changing = False
         self.noisy: list[bool] = []
         self.told: list[str] = []
+        self.late_s = 0.0
 
     def time(self) -> float:
         return self.now
@@ -46,7 +47,14 @@ class World:
             latency = self.latency_ms(self._since(self.auto_at), self._since(self.step_at))
             self.records.append(
                 Record(
-                    len(self.records), "load", "assistant-small", self.now, self.now, latency / 1000, 200, "a"
+                    len(self.records),
+                    "load",
+                    "assistant-small",
+                    self.now,
+                    self.now + self.late_s,
+                    latency / 1000,
+                    200,
+                    "a",
                 )
             )
         self.now = end
@@ -146,9 +154,16 @@ async def test_a_noisy_window_is_measured_once_more(monkeypatch: pytest.MonkeyPa
 async def test_a_machine_that_stays_noisy_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(good)
     world.noisy = [True, True]
-    with pytest.raises(MachineTooNoisyError, match=r"baseline: probe p99 40.0 ms"):
+    with pytest.raises(MachineTooNoisyError, match=r"baseline: the probe woke up 40.0 ms late"):
         await told(world, monkeypatch)
     assert world.auto_at is None
+
+
+async def test_late_sends_are_noise_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(good)
+    world.late_s = 0.05
+    with pytest.raises(MachineTooNoisyError, match=r"requests left 50.0 ms late"):
+        await told(world, monkeypatch)
 
 
 async def test_a_repeated_doubled_window_does_not_lengthen_the_settling(
