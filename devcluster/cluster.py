@@ -12,7 +12,18 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-from devcluster import dns, extras, golang, images, images_load, network, preflight, scratch_image, teardown
+from devcluster import (
+    dns,
+    extras,
+    golang,
+    images,
+    images_load,
+    network,
+    preflight,
+    processes,
+    scratch_image,
+    teardown,
+)
 from devcluster.api import Api, condition_true, fresh
 from devcluster.configs import CLUSTER_DOMAIN, PAUSE_IMAGE
 from devcluster.controlplane import ControlPlane
@@ -161,6 +172,9 @@ class Cluster:
     def _record(self, nodes: int | None) -> Record:
         """The record of the cluster, made or adjusted; claims the address ranges."""
         before = Record.read(self.layout)
+        if before is None and (self.layout.network_namespace.exists() or processes.marked(self.layout.key)):
+            self._say("removing a cluster whose state folder is gone")
+            teardown.down(self.layout, self._supervisor, self._say)
         ranges = network.claim(self.layout, before.index if before else None)
         if before is None:
             record = Record(ranges.index, nodes or 1, preflight.snapshotter(self.layout.state))

@@ -37,6 +37,7 @@ def claim(layout: Layout, preferred: int | None) -> Ranges:
     none is free.
     """
     with _claims_lock():
+        _forget_abandoned()
         taken = claims()
         mine = next((index for index, owner in taken.items() if owner == str(layout.state)), None)
         if mine is not None:
@@ -63,6 +64,15 @@ def claims() -> dict[int, str]:
     if not _CLAIMS.is_dir():
         return {}
     return {int(path.name): path.read_text() for path in sorted(_CLAIMS.iterdir()) if path.name.isdigit()}
+
+
+def _forget_abandoned() -> None:
+    """Drop the claims of clusters of which nothing is left: no record, no namespace, and not just being made."""
+    for index, owner in claims().items():
+        layout, claim_file = Layout.of(owner), _CLAIMS / str(index)
+        young = time.time() - claim_file.stat().st_mtime < 60.0
+        if not young and not layout.record.exists() and not layout.network_namespace.exists():
+            claim_file.unlink()
 
 
 def release(layout: Layout) -> None:

@@ -257,11 +257,16 @@ def test_down_leaves_nothing_behind_and_the_neighbour_alone(
     assert set(cluster.status().values()) & {"Ready"}
 
 
-def test_down_needs_no_notes(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_cluster_without_its_state_folder_is_replaced_and_goes_down(
+    cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """Someone removed the state folder under a running cluster: what the kernel knows is enough."""
     third = Cluster(tmp_path_factory.mktemp("lost") / "state")
     try:
         third.up()
+        shutil.rmtree(third.layout.state, ignore_errors=True)
+        third.up()
+        assert set(third.status().values()) & {"Ready"}
         shutil.rmtree(third.layout.state, ignore_errors=True)
     finally:
         third.down()
