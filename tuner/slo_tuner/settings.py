@@ -27,6 +27,11 @@ class ModelSettings:
     max_batch_size: int
     batching: Batching | None = None
 
+    def __post_init__(self) -> None:
+        """One form for what is the same: a server that is given no preferred size fills in the largest batch."""
+        if self.batching is not None and self.batching.preferred_sizes == (self.max_batch_size,):
+            object.__setattr__(self, "batching", Batching(self.batching.delay_us))
+
 
 #: model name → settings, for one pod
 PodSettings = Mapping[str, ModelSettings]

@@ -12,7 +12,7 @@ from slo_operator.observe.live import LivePod, LiveReader
 from slo_operator.observe.measure import PodKey
 from slo_operator.observe.triton import Triton, TritonError
 from slo_operator.render.load_order import load_order
-from slo_operator.render.model_config import apply_settings, settings_of, to_json
+from slo_operator.render.model_config import apply_settings, describe, settings_of, to_json
 from slo_tuner.settings import ModelSettings, PodSettings
 from slo_tuner.snapshot import Refusal
 
@@ -94,7 +94,7 @@ class Controller:
             result.loads += 1
             failure = self._load(client, model, config, settings, gpus)
             if failure is None:
-                log.info("pod %s: %s now runs %s", key[1], model, settings)
+                log.info("pod %s now runs %s", key[1], describe({model: settings}))
                 continue
             message, heard = failure
             if not heard:
@@ -127,7 +127,10 @@ class Controller:
             return None
         if not ready:
             return (answer or "the model is not ready after the load"), True
-        return (answer or f"the server said yes, but runs {runs}"), True
+        return (
+            answer
+            or f"the server said yes, but runs {describe({model: runs})}, not {describe({model: settings})}"
+        ), True
 
     @staticmethod
     def _refuse(result: ControlResult, pod: str, wanted: PodSettings, state: LivePod, message: str) -> None:
