@@ -24,6 +24,7 @@ class GatewayClient:
 
     async def start(self, name: str, rate_rps: float, seed: int) -> float:
         """Begin an endless phase with the demo's bursts and mix; returns the Unix time of its 0 s."""
+        self._next = int((await self.status())["total"])  # what an earlier run sent is not this one's
         found = await self._post("/phase", {"name": name, "rate": rate_rps, "seed": seed})
         return float(found["started"])
 
