@@ -51,7 +51,7 @@ class TracesConfig(_Section):
     url: str = "http://inferenceslo-operator.inferenceslo-system.svc:4318/v1/traces"
     rate: int = Field(default=1, ge=1, le=1_000_000)
     port: int = Field(default=4318, ge=0, le=65535)
-    max_requests: int = Field(default=20_000, ge=100, le=1_000_000)
+    max_requests: int = Field(default=50_000, ge=100, le=1_000_000)
 
 
 class GatewayHistogramConfig(_Section):

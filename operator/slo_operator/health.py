@@ -7,7 +7,14 @@ from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from slo_operator.api.resource import InferenceSLO
@@ -46,6 +53,7 @@ class Metrics:
     """What the operator publishes of itself."""
 
     def __init__(self) -> None:
+        disable_created_metrics()  # a series of its own for each counter, and nobody reads them
         self.registry = CollectorRegistry()
         r = self.registry
         self.ticks = Histogram(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from slo_operator.api.spec import Server
 from slo_operator.observe.records import DeploymentRecord
@@ -35,4 +35,3 @@ class ResourceOutcome:
     suspend: bool = False
     servers: tuple[ServerOutcome, ...] = ()
     invalid: tuple[str, ...] = ()
-    waiting: str = field(default="")

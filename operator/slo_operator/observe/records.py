@@ -78,8 +78,8 @@ class NodeRecord:
 class DeploymentRecord:
     """A Deployment: ours, or a target.
 
-    `annotations` are those that rendering reads again; `surge` whether a rollout may add a pod first;
-    `stuck` is the message of a rollout that made no progress within its deadline.
+    `annotations` are those that rendering reads again; `stuck` is the message of a rollout that made no
+    progress within its deadline.
     """
 
     meta: Meta
@@ -92,7 +92,6 @@ class DeploymentRecord:
     ready: int
     total: int
     annotations: Mapping[str, str]
-    surge: bool = False
     stuck: str = ""
 
     @property
@@ -176,7 +175,6 @@ def project_deployment(body: Mapping[str, Any]) -> DeploymentRecord:
         ready=int(status.get("readyReplicas", 0)),
         total=int(status.get("replicas", 0)),
         annotations={k: v for k, v in (body["metadata"].get("annotations") or {}).items() if k in _RENDERED},
-        surge=spec.get("strategy", {}).get("rollingUpdate", {}).get("maxSurge", 0) not in (0, "0", "0%"),
         stuck=stuck,
     )
 

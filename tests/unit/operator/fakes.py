@@ -1,20 +1,18 @@
-"""A small cluster, a small Prometheus and small Tritons, all in memory and all by the test's clock."""
+"""A small cluster and small Tritons, all in memory and all by the test's clock."""
 
 from __future__ import annotations
 
 import copy
 import itertools
 import json
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 from google.protobuf import json_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from slo_operator.kube import FIELD_MANAGER, KubeError, Resource
-from slo_operator.observe.prometheus import PrometheusError, RawSeries, Sample
 from slo_operator.observe.triton import BatchStat, TritonError
 
 UID = "uid-assistant"
@@ -119,7 +117,9 @@ class FakeKube:
             )
             if causes:
                 raise KubeError(409, "Conflict", "apply failed with conflicts", causes)
-        new = copy.deepcopy(old) if old is not None else {"metadata": {"uid": f"uid-{key[0]}-{key[2]}"}}
+        new: dict[str, Any] = (
+            copy.deepcopy(old) if old is not None else {"metadata": {"uid": f"uid-{key[0]}-{key[2]}"}}
+        )
         for path in [p for p, o in owners.items() if o == FIELD_MANAGER and p not in leaves]:
             here: Any = new
             for part in path[:-1]:
@@ -249,94 +249,6 @@ class FakeTriton:
     def _check(self, call: str) -> None:
         if self.silent:
             raise TritonError("pod", call, "deadline exceeded", refused=False)
-
-
-@dataclass
-class Load:
-    """What one model on one pod does per second; durations are seconds per request."""
-
-    rps: float
-    latency: float = 0.0
-    queue: float = 0.0
-    infer: float = 0.0
-    pending: float = 0.0
-
-
-class FakePrometheus:
-    """Answers the catalogue's queries from steady loads, scraped every five seconds."""
-
-    def __init__(self, scrape_s: float = 5.0) -> None:
-        self.scrape_s = scrape_s
-        self.loads: dict[tuple[str, str], Load] = {}
-        self.gone = False
-        self.empty = False
-        self.queries = 0
-        self.extra: dict[str, list[Sample]] = {}
-        self.namespace = "serving"
-
-    _FAMILIES: ClassVar[dict[str, Callable[[Load], float]]] = {
-        "nv_inference_request_success{": lambda x: x.rps,
-        "nv_inference_request_failure{": lambda x: 0.0,
-        "nv_inference_exec_count{": lambda x: x.rps,
-        "nv_inference_count{": lambda x: x.rps,
-        "nv_inference_request_duration_us{": lambda x: x.rps * x.latency * 1e6,
-        "nv_inference_queue_duration_us{": lambda x: x.rps * x.queue * 1e6,
-        "nv_inference_compute_input_duration_us{": lambda x: 0.0,
-        "nv_inference_compute_infer_duration_us{": lambda x: x.rps * x.infer * 1e6,
-        "nv_inference_compute_output_duration_us{": lambda x: 0.0,
-    }
-
-    def vector(self, expression: str, at: float) -> list[Sample]:
-        self.queries += 1
-        self._check()
-        if self.empty:
-            return []
-        for text, samples in self.extra.items():
-            if text in expression:
-                return samples
-        if "delta(nv_inference_pending" in expression:
-            return self._each(lambda x: 0.0)
-        if "nv_inference_pending_request_count{" in expression:
-            return self._each(lambda x: x.pending)
-        for family, rate in self._FAMILIES.items():
-            if f"increase({family}" in expression:
-                window = float(expression.split("[")[1].split("s]", maxsplit=1)[0])
-                return self._each(lambda x, rate=rate, window=window: rate(x) * window)
-        return []
-
-    def matrix(self, expression: str, at: float) -> list[RawSeries]:
-        self.queries += 1
-        self._check()
-        if self.empty:
-            return []
-        window = float(expression.split("[")[1].split("s]", maxsplit=1)[0])
-        newest = math.floor(at / self.scrape_s) * self.scrape_s
-        times = [newest - i * self.scrape_s for i in range(int(window // self.scrape_s))][::-1]
-        out = []
-        for (pod, model), load in self.loads.items():
-            families = ("success",) if "__name__" not in expression else ("success", "failure", "duration_us")
-            for family in families:
-                name = f"nv_inference_request_{family}"
-                rate = self._FAMILIES[name + "{"](load)
-                labels = {
-                    "__name__": name,
-                    "namespace": self.namespace,
-                    "pod": pod,
-                    "model": model,
-                    "version": "1",
-                }
-                out.append(RawSeries(labels, tuple((t, rate * (t - 1_700_000_000)) for t in times)))
-        return out
-
-    def _each(self, value: Any) -> list[Sample]:
-        return [
-            Sample({"namespace": self.namespace, "pod": p, "model": m, "version": "1"}, value(x))
-            for (p, m), x in self.loads.items()
-        ]
-
-    def _check(self) -> None:
-        if self.gone:
-            raise PrometheusError("http://prometheus: connection refused")
 
 
 def node(name: str = "node-1", gpus: int = 4) -> dict[str, Any]:

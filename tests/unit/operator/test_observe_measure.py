@@ -14,11 +14,11 @@ from slo_operator.observe.live import LivePod, batch_times
 from slo_operator.observe.measure import Coverage, Measurements, Scope, measure, next_window
 from slo_operator.observe.prometheus import Prometheus, PrometheusError, RawSeries, Sample
 from slo_operator.observe.rows import model_row
-from slo_operator.observe.triton import BatchStat
+from slo_operator.observe.triton import BatchStat, Statistics
 from slo_tuner.settings import ModelSettings
 from slo_tuner.signal import Idle, Unknown, Value
 from slo_tuner.snapshot import BatchTime, EnsembleStep, ModelConfig
-from tests.unit.operator.fakes import FakePrometheus, Load
+from tests.unit.operator.fake_prometheus import FakePrometheus, Load
 
 NOW = 1_800_000_000.0
 SCOPE = Scope(("serving",), ("m",))
@@ -100,11 +100,13 @@ def test_batches_are_scaled_to_the_rows_window() -> None:
 def test_statistics_that_start_anew_after_a_reload_count_from_there() -> None:
     from collections import deque
 
-    def at(t: float, count: int, seconds: float) -> tuple[float, dict[str, dict[int, BatchStat]]]:
+    def at(t: float, count: int, seconds: float) -> tuple[float, Statistics]:
         return t, {"m": {1: BatchStat(count, seconds)}}
 
     history = deque([at(0, 100, 12.0), at(5, 150, 18.0), at(10, 5, 0.6), at(15, 25, 3.0)])
-    assert batch_times(history, "m") == ((BatchTime(1, 20, pytest.approx(0.12)),), 5)
+    (found,), span = batch_times(history, "m")
+    assert (found.size, found.executions, span) == (1, 20, 5)
+    assert found.mean_s == pytest.approx(0.12)
 
 
 def test_nan_infinite_and_negative_increases_leave_their_field_out() -> None:

@@ -91,10 +91,10 @@ def config(name: str, gpu: bool = False, *steps: tuple[str, str, str]) -> ModelC
     return ModelConfig(name, ModelSettings(1, 8), steps=made, uses_gpu=gpu)
 
 
-def pipeline(**roles: tuple[str, ...]) -> Pipeline:
-    empty: dict[str, tuple[str, ...]] = {"preprocess": (), "forward": (), "postprocess": ()}
-    return Pipeline("e", **(empty | roles), objectives=(), max_batch_size=8, max_queue_delay_us=0,
-                    max_preprocess_instances=4)  # fmt: skip
+def pipeline(forward: tuple[str, ...] = ()) -> Pipeline:
+    return Pipeline(
+        "e", (), forward, (), (), max_batch_size=8, max_queue_delay_us=0, max_preprocess_instances=4
+    )
 
 
 CHAIN = (("tok", "IN", "ids"), ("llm", "ids", "out"), ("detok", "out", "TEXT"))

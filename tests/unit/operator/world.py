@@ -8,7 +8,8 @@ from slo_operator.app import Operator, Outside
 from slo_operator.config import OperatorConfig, parse_config
 from slo_tuner.decide import decide
 from slo_tuner.snapshot import RequestTrace, StageTime
-from tests.unit.operator.fakes import Clock, FakeKube, FakePrometheus, FakeTriton, Load, node, pod, resource
+from tests.unit.operator.fake_prometheus import FakePrometheus, Load
+from tests.unit.operator.fakes import Clock, FakeKube, FakeTriton, node, pod, resource
 
 CONFIG = parse_config({"interval": "5s", "traces": {"enabled": True}}, "test")
 
@@ -44,7 +45,8 @@ class World:
 
     @property
     def status(self) -> dict[str, Any]:
-        return self.body.get("status", {})
+        found: dict[str, Any] = self.body.get("status", {})
+        return found
 
     def condition(self, kind: str) -> dict[str, Any]:
         return next(c for c in self.status["conditions"] if c["type"] == kind)
