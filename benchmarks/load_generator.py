@@ -18,7 +18,7 @@ from benchmarks.figure import Figure
 from devcluster.gateway.balancing import LeastOutstanding
 from devcluster.gateway.generator import Generator, Phase
 from devcluster.gateway.histogram import GatewayMetrics
-from devcluster.gateway.prompts import infer_bodies, prompts
+from devcluster.gateway.prompts import Prompts, infer_bodies
 from devcluster.gateway.records import Record, Recorder
 from devcluster.gateway.resolving import fixed
 from devcluster.gateway.schedule import Bursts
@@ -51,7 +51,7 @@ def figures(seconds: float = 10.0) -> Iterator[Figure]:
 
 async def _drive(port: int, seconds: float) -> tuple[list[Record], float]:
     balancer, recorder = LeastOutstanding(), Recorder()
-    bodies = infer_bodies(prompts(64, seed=1))
+    bodies = infer_bodies(Prompts(1).take(64))
     async with Sender(balancer) as sender:
         metrics = GatewayMetrics("bench")
         generator = Generator(sender, balancer, fixed([f"127.0.0.1:{port}"], port), recorder, metrics, bodies)

@@ -19,7 +19,7 @@ from devcluster.gateway.balancing import LeastOutstanding
 from devcluster.gateway.control import control_app, metrics_app
 from devcluster.gateway.generator import Generator, Phase
 from devcluster.gateway.histogram import GatewayMetrics
-from devcluster.gateway.prompts import infer_bodies, prompts
+from devcluster.gateway.prompts import Prompts, infer_bodies
 from devcluster.gateway.records import Record, Recorder
 from devcluster.gateway.resolving import fixed, headless
 from devcluster.gateway.schedule import ASSISTANT_MIX, STEADY, Bursts
@@ -85,7 +85,7 @@ async def _generator(options: argparse.Namespace) -> AsyncIterator[Generator]:
         resolve = fixed(options.targets, options.port)
     balancer, recorder = LeastOutstanding(), Recorder(options.records)
     metrics = GatewayMetrics(options.target_namespace, histogram=not options.no_histogram)
-    bodies = infer_bodies(prompts(1024, seed=options.prompt_seed))
+    bodies = infer_bodies(Prompts(options.prompt_seed).take(1024))
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(recorder.close)
         sender = await stack.enter_async_context(Sender(balancer, options.timeout))

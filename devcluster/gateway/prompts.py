@@ -1,41 +1,47 @@
-"""Prompts: real English text of long-tailed lengths, from what every Python installation carries.
+"""Prompts as the demo's clients send them: passages of Python's manual, and now and then a whole page of it.
 
-Lengths in words are log-normal (median 60, sigma 0.8: mean 83, one in a hundred above 380), as prompt
-lengths of public assistant traces are. The text is Python's language reference (`pydoc_data`), or
-docstrings of the standard library where a distribution leaves that out.
+The serving image's calibration holds for these lengths.
 """
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import json
+import math
 import random
 from collections.abc import Sequence
+from pydoc_data.topics import topics
 
-_MODULES = (
-    "argparse asyncio collections concurrent.futures configparser contextlib csv dataclasses "
-    "datetime decimal difflib doctest email enum fractions functools heapq html http.client "
-    "http.server inspect ipaddress itertools json locale logging mailbox math multiprocessing "
-    "optparse os pathlib pickle pprint queue random re shutil socket socketserver sqlite3 ssl "
-    "statistics string struct subprocess tarfile tempfile textwrap threading turtle typing "
-    "unittest urllib.parse uuid warnings wave xml.dom zipfile "
-)
+#: Characters per prompt: log-normal around a paragraph …
+MEDIAN_CHARACTERS = 640
+SIGMA = 0.35
+MIN_CHARACTERS = 40
+#: … and for a few (below the p99 of all) a page.
+PAGE_SHARE = 0.004
+PAGE_CHARACTERS = (2500, 4000)
 
 
-def prompts(
-    count: int, *, seed: int, median_words: float = 60, sigma: float = 0.8, longest_words: int = 800
-) -> tuple[str, ...]:
-    """`count` different prompts; the same seed gives the same ones on the same Python."""
-    words = _words()
-    rng = random.Random(f"{seed}/prompts")
-    found = []
-    for _ in range(count):
-        length = round(median_words * rng.lognormvariate(0.0, sigma))
-        length = max(4, min(length, longest_words))
-        begin = rng.randrange(max(1, len(words) - length))
-        found.append(" ".join(words[begin : begin + length]))
-    return tuple(found)
+class Prompts:
+    """An endless, seeded stream of prompts: the same seed gives the same prompts."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+        self._text = "\n".join(topics[name] for name in sorted(topics))
+
+    def take(self, count: int) -> tuple[str, ...]:
+        """The next `count` prompts."""
+        return tuple(self.next() for _ in range(count))
+
+    def next(self) -> str:
+        """One prompt, MIN_CHARACTERS to the longest page long."""
+        length = self._length()
+        start = self._random.randrange(len(self._text) - length)
+        return self._text[start : start + length]
+
+    def _length(self) -> int:
+        if self._random.random() < PAGE_SHARE:
+            return self._random.randint(*PAGE_CHARACTERS)
+        drawn = round(self._random.lognormvariate(math.log(MEDIAN_CHARACTERS), SIGMA))
+        return min(max(drawn, MIN_CHARACTERS), PAGE_CHARACTERS[1])
 
 
 def infer_bodies(texts: Sequence[str]) -> tuple[bytes, ...]:
@@ -49,23 +55,3 @@ def infer_bodies(texts: Sequence[str]) -> tuple[bytes, ...]:
         ).encode()
         for text in texts
     )
-
-
-def _words() -> list[str]:
-    try:
-        topics = importlib.import_module("pydoc_data.topics").topics
-        return " ".join(topics[name] for name in sorted(topics)).split()
-    except ImportError:
-        return " ".join(_docstrings()).split()
-
-
-def _docstrings() -> list[str]:
-    found: list[str] = []
-    for name in _MODULES.split():
-        try:
-            module = importlib.import_module(name)
-        except ImportError:
-            continue
-        members = [module, *(value for _, value in sorted(vars(module).items(), key=lambda item: item[0]))]
-        found.extend(text for text in map(inspect.getdoc, members) if text)
-    return found

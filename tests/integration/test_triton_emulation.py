@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tritonclient.utils import InferenceServerException
 
-from devcluster.serving.prompts import Prompts
+from devcluster.gateway.prompts import Prompts
 from tests.integration.triton_image import GPUS, GRPC_KEY, KEY, Server, free_ports, running_server
 
 pytestmark = [
@@ -156,7 +156,7 @@ def test_a_forward_pass_takes_120_ms_and_a_quarter_of_a_gpu(server: Server) -> N
 
 def test_the_cores_are_busy_for_the_preprocessing_s_time(server: Server) -> None:
     before = server.metric("emulated_cpu_seconds_total")
-    page = Prompts(1)._text[:4000]  # at the token limit: 14 ms + 66 us for each of about 1000
+    page = Prompts(1)._text[:4000]  # at the token limit: 18 ms + 66 us for each of about 1000
     for _ in range(5):
         server.ask("base", page)
     time.sleep(1.5)

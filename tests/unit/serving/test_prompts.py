@@ -5,9 +5,9 @@ from statistics import mean, quantiles
 
 import pytest
 
+from devcluster.gateway.prompts import PAGE_CHARACTERS, Prompts
 from devcluster.serving.emulation.tokens import MAX_TOKENS, PromptTokenizer, format_prompt
 from devcluster.serving.emulation.train_tokenizer import train
-from devcluster.serving.prompts import PAGE_CHARACTERS, Prompts
 
 
 @pytest.fixture(scope="module")
