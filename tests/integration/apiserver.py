@@ -16,6 +16,7 @@ from kubernetes import client
 
 from devcluster import pki
 from devcluster.api import Api
+from tests.integration.leash import LEASH
 
 READY_SECONDS = 60
 
@@ -164,7 +165,7 @@ def _start(binary: Path, folder: Path, name: str, arguments: list[str]) -> subpr
     with (folder / f"{name}.log").open("wb") as log:
         environment = os.environ | {"GOMAXPROCS": "2"}
         return subprocess.Popen(
-            [binary, name, *arguments], stdout=log, stderr=log, cwd=folder, env=environment
+            [*LEASH, binary, name, *arguments], stdout=log, stderr=log, cwd=folder, env=environment
         )
 
 

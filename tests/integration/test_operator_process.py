@@ -21,6 +21,7 @@ import yaml
 from slo_operator.kube import DEPLOYMENTS, INFERENCE_SLOS, SECRETS, KubeClient, KubeError
 from tests.integration.apiserver import ApiServer
 from tests.integration.conftest import eventually
+from tests.integration.leash import LEASH
 from tests.integration.resources import SPEC, resource, with_values
 
 BASE = Path(__file__).resolve().parents[2] / "manifests" / "base"
@@ -66,7 +67,7 @@ def operator(credentials: Path, tmp_path: Path) -> Iterator[Running]:
     log = tmp_path / "log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "slo_operator", "--config", str(configuration)],
+            [*LEASH, sys.executable, "-m", "slo_operator", "--config", str(configuration)],
             env=os.environ | {"KUBECONFIG": str(credentials)},
             stdout=output,
             stderr=output,

@@ -22,14 +22,15 @@ import tritonclient.grpc as triton_grpc
 
 from devcluster import images
 from devcluster.layout import cache_folder
+from tests.integration.leash import LEASH
 
 KEY = "sesame"
 GRPC_KEY = {"triton-grpc-protocol-admin-key": KEY}
 GPUS = ("GPU-a", "GPU-b")
 _CONTROL = "model-repository,model-config,trace,logging"
 
-# Runs in mount and pid namespaces of its own: all of the root is read-only but /dev/shm and /tmp, and the server
-# and its model processes die with the script.
+# Runs in mount and pid namespaces of its own: all of the root is read-only but /dev/shm and /tmp. The server is the
+# first process in them, so its model processes die with it.
 _ENTER = """
 set -eu
 root=$1; shift
@@ -41,7 +42,7 @@ mount -t tmpfs tmpfs "$root/dev"
 mkdir -m 1777 "$root/dev/shm"
 mknod -m 666 "$root/dev/null" c 1 3
 mknod -m 666 "$root/dev/urandom" c 1 9
-exec chroot --userspec=1000:1000 "$root" env -i "$@"
+exec chroot "$root" env -i "$@"
 """
 
 
@@ -125,21 +126,15 @@ def running_server(folder: Path, environment: Mapping[str, str], *arguments: str
     variables = image_environment() | {"NVIDIA_VISIBLE_DEVICES": ",".join(GPUS), "EMULATED_CPU_CORES": "8"}
     variables |= environment
     enter = [
-        "unshare",
-        "--mount",
-        "--pid",
-        "--fork",
-        "--kill-child",
-        "sh",
-        "-c",
-        _ENTER,
-        "enter",
-        str(root_folder()),
+        *(*LEASH, "unshare", "--mount", "--pid", "--fork", "--kill-child"),
+        *("sh", "-c", _ENTER, "enter", str(root_folder())),
     ]
+    # The change of user takes the leash off the server, so it is put on again after that.
+    user = ["setpriv", "--reuid=1000", "--regid=1000", "--clear-groups", *LEASH[1:]]
     log = folder / "tritonserver.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [*enter, *(f"{name}={value}" for name, value in variables.items()), *command],
+            [*enter, *(f"{name}={value}" for name, value in variables.items()), *user, *command],
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -149,7 +144,8 @@ def running_server(folder: Path, environment: Mapping[str, str], *arguments: str
         _await_ready(server)
         yield server
     finally:
-        process.send_signal(signal.SIGKILL)  # the namespace's first process goes, and all in it
+        with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+            os.killpg(process.pid, signal.SIGKILL)  # the namespace's first process goes, and all in it
         process.wait(timeout=30)
 
 
