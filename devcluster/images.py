@@ -14,6 +14,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -29,7 +30,9 @@ from devcluster.shell import ClusterError, Progress
 
 BASE = "docker.io/library/python:3.11-slim-bookworm"
 _SUITE = "bookworm"
-_PACKAGES = ("ca-certificates", "libpython3.11", "python3", "python3-pip")
+# usr-is-merged, with the hook that merges /usr first, keeps usrmerge out, which would bring all of perl
+_PACKAGES = ("ca-certificates", "libpython3.11", "python3", "python3-pip", "usr-is-merged")
+_HOOKS = "/usr/share/mmdebstrap/hooks/merged-usr"
 _LEFT_OUT = ("/usr/share/man/*", "/usr/share/locale/*", "/usr/share/doc/*")
 _BASE_COMMANDS = (
     # what the official image is like: `python`, and a pip that installs into the system
@@ -40,6 +43,8 @@ _BASE_COMMANDS = (
     'rm -rf "$1/var/lib/apt/lists" "$1/var/cache/apt" "$1/var/cache/debconf" "$1"/var/log/*.log',
 )
 _KEPT_BUILDS = 3
+_STAGE = re.compile(r"^FROM\s+\S+\s+AS\s+(\S+)", re.IGNORECASE | re.MULTILINE)
+_CACHED = "localhost/inferenceslo-stage"  # names of stages, in buildah's storage only
 _CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 #: pip's settings that mean the same inside a build; paths and behaviour stay behind
 _PIP_SETTINGS = ("index-url", "extra-index-url", "trusted-host", "proxy", "timeout", "retries")
@@ -81,14 +86,7 @@ IMAGES = {
             reference="inferenceslo/operator:dev",
             context=REPOSITORY,
             inputs=(
-                *(
-                    "Dockerfile",
-                    ".dockerignore",
-                    "pyproject.toml",
-                    "requirements.lock",
-                    "README.md",
-                    "LICENSE",
-                ),
+                *("Dockerfile", ".dockerignore", "requirements.lock"),
                 *("operator/slo_operator", "tuner/slo_tuner"),
             ),
         ),
@@ -127,17 +125,28 @@ def build(image: Image, say: Progress | None = None) -> Path:
             return archive
         _ensure_base(say)
         say(f"{image.reference}: building")
-        with _borrowed_settings() as lent:
-            _buildah(
-                *("bud", "--isolation", "chroot", "--network", "host", "--pull-never", "--layers=false"),
-                *(f"--volume={source}:{target}:ro" for source, target in lent.items()),
-                *("--tag", f"docker.io/{image.reference}", str(image.context)),
-            )
+        _build_layers(image)
         _push(f"docker.io/{image.reference}", archive)
-        _buildah("rmi", "--force", f"docker.io/{image.reference}")
         _prune(archive, image.name)
         say(f"{image.reference}: {archive.stat().st_size / 1e6:.0f} MB in {archive}")
     return archive
+
+
+def _build_layers(image: Image) -> None:
+    """Build an image in buildah's storage, from the layers of its last build as far as nothing changed.
+
+    A layer lives as long as a name leads to it, so the stages before the last have one, too.
+    """
+    stages = _STAGE.findall((image.context / "Dockerfile").read_text())
+    builds = [("--target", stage, "--tag", f"{_CACHED}/{image.name}-{stage}") for stage in stages]
+    with _borrowed_settings() as lent:
+        for arguments in (*builds, ("--tag", f"docker.io/{image.reference}")):
+            _buildah(
+                *("bud", "--isolation", "chroot", "--network", "host", "--pull-never", "--layers"),
+                *(f"--volume={source}:{target}:ro" for source, target in lent.items()),
+                *(*arguments, str(image.context)),
+            )
+    _buildah("rmi", "--prune")
 
 
 def _prune(archive: Path, name: str) -> None:
@@ -165,7 +174,7 @@ def _files(context: Path, inputs: Sequence[str]) -> list[Path]:
 
 
 def _base_key() -> str:
-    recipe = json.dumps([BASE, _SUITE, _PACKAGES, _LEFT_OUT, _BASE_COMMANDS])
+    recipe = json.dumps([BASE, _SUITE, _PACKAGES, _HOOKS, _LEFT_OUT, _BASE_COMMANDS])
     return hashlib.sha256(recipe.encode()).hexdigest()[:16]
 
 
@@ -181,6 +190,7 @@ def _ensure_base(say: Progress) -> None:
             "mmdebstrap",
             "--variant=minbase",
             f"--include={','.join(_PACKAGES)}",
+            f"--hook-dir={_HOOKS}",
             *(f"--dpkgopt=path-exclude={pattern}" for pattern in _LEFT_OUT),
             "--dpkgopt=path-include=/usr/share/doc/*/copyright",
             *(f"--customize-hook={command}" for command in _BASE_COMMANDS),

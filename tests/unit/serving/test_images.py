@@ -53,9 +53,19 @@ def test_an_unknown_image_names_the_known_ones() -> None:
         archive_of("example/other:dev")
 
 
-def test_every_input_of_the_serving_image_exists() -> None:
-    triton = IMAGES["triton"]
-    assert all((triton.context / name).exists() for name in triton.inputs)
+@pytest.mark.parametrize("image", IMAGES.values(), ids=IMAGES)
+def test_every_input_of_an_image_exists_and_what_its_dockerfile_copies_is_one(image: Image) -> None:
+    assert [name for name in image.inputs if not (image.context / name).exists()] == []
+    copied = {
+        source
+        for line in (image.context / "Dockerfile").read_text().splitlines()
+        if line.startswith("COPY ") and "--from" not in line
+        for source in line.split()[1:-1]
+    }
+    inputs = [image.context / name for name in image.inputs]
+    assert copied
+    for source in copied:
+        assert any((image.context / source).is_relative_to(name) for name in inputs), source
 
 
 def test_only_what_means_the_same_inside_a_build_is_lent() -> None:
