@@ -1,12 +1,14 @@
 """The whole demo, once: every goal of the closed loop is asserted on its report.
 
-A machine that is too noisy proves nothing: the run is then reported as inconclusive, and does not pass.
+A machine that is too noisy proves nothing: the run is then skipped as inconclusive, with how late the machine was.
+Whoever runs the suite must show that reason (scripts/run_tests.py does); it is neither passed nor failed.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -26,18 +28,19 @@ Report = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
-    """The report of one run of the demo, on a cluster of its own."""
-    output = tmp_path_factory.mktemp("demo")
+def report() -> Report:
+    """The report of one run of the demo, on a cluster of its own; it stays in build/test-results/goal."""
+    output = REPOSITORY / "build" / "test-results" / "goal"
+    shutil.rmtree(output, ignore_errors=True)
     state = REPOSITORY / "build" / "goal-run"
     command = [sys.executable, "-m", "demo", "--output", str(output), "--state", str(state)]
     ran = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     told = (ran.stdout + ran.stderr)[-6000:]
-    if ran.returncode == TOO_NOISY:
-        pytest.fail(f"INCONCLUSIVE, machine too noisy: nothing was shown either way\n{told}", pytrace=False)
-    if ran.returncode not in (0, 1):
+    if ran.returncode not in (0, 1, TOO_NOISY):
         pytest.fail(f"the demo could not run (exit code {ran.returncode})\n{told}", pytrace=False)
     found: Report = json.loads((output / "report.json").read_text("utf-8"))
+    if ran.returncode == TOO_NOISY:
+        pytest.skip(f"INCONCLUSIVE: {found['verdict']}")
     assert (ran.returncode == 0) == all(goal["met"] for goal in found["goals"])
     return found
 
