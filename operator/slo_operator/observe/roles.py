@@ -6,7 +6,7 @@ it is preprocessing, what it feeds is postprocessing. Roles that people wrote in
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from slo_tuner.snapshot import EnsembleStep, ModelConfig, Pipeline
@@ -51,6 +51,21 @@ def with_roles(
         forward=tuple(roles["forward"]),
         postprocess=tuple(roles["postprocess"]),
     )
+
+
+def with_gpu_users(
+    models: Mapping[str, ModelConfig], pipelines: Sequence[Pipeline]
+) -> dict[str, ModelConfig]:
+    """The models of pods that hold GPUs, with forward stages counted as users of these.
+
+    An instance group's kind does not tell: Python backends place their tensors themselves, under KIND_CPU or
+    KIND_MODEL as well.
+    """
+    forward = {name for pipeline in pipelines for name in pipeline.forward}
+    return {
+        name: replace(config, uses_gpu=True) if name in forward and not config.is_ensemble else config
+        for name, config in models.items()
+    }
 
 
 def _flat(model: str, models: Mapping[str, ModelConfig], depth: int = 0) -> list[EnsembleStep]:

@@ -12,7 +12,7 @@ from slo_operator.observe.catalogue import Field, PodField
 from slo_operator.observe.live import LivePod
 from slo_operator.observe.measure import Measurements, PodKey
 from slo_operator.observe.records import DeploymentRecord, NodeRecord, PodRecord
-from slo_operator.observe.roles import with_roles
+from slo_operator.observe.roles import with_gpu_users, with_roles
 from slo_operator.observe.rows import model_row
 from slo_tuner.settings import PodSettings
 from slo_tuner.signal import Idle, Signal, Unknown, Value
@@ -68,7 +68,7 @@ def server_view(seen: Observed) -> ServerView:
         desired_replicas=seen.deployment.replicas if seen.deployment else server.replicas.min,
         managed=server.managed,
         pods=tuple(_pod(seen, p) for p in seen.pods),
-        models=models,
+        models=with_gpu_users(models, pipelines) if any(p.gpus > 0 for p in seen.pods) else models,
         pipelines=pipelines,
         rows=rows,
         traces=seen.traces,

@@ -21,7 +21,7 @@ from slo_operator.observe.prometheus import RawSeries
 from slo_operator.observe.receiver import TraceReceiver
 from slo_operator.observe.records import project_child, project_node, project_pod, quantity
 from slo_operator.observe.reflector import Reflector
-from slo_operator.observe.roles import with_roles
+from slo_operator.observe.roles import with_gpu_users, with_roles
 from slo_operator.observe.traces import TraceBuffer, TraceFormatError
 from slo_tuner.settings import ModelSettings
 from slo_tuner.snapshot import EnsembleStep, ModelConfig, Pipeline, RequestTrace
@@ -122,6 +122,11 @@ def test_roles_that_people_wrote_stand() -> None:
 
 def test_without_traffic_and_without_a_gpu_nothing_is_guessed() -> None:
     assert with_roles(pipeline(), models(), {}).forward == ()
+
+
+def test_a_forward_stage_uses_the_pods_gpus_whatever_kind_its_instances_are() -> None:
+    found = with_gpu_users(models(), [pipeline(forward=("llm",))])
+    assert {name for name, c in found.items() if c.uses_gpu} == {"llm"}
 
 
 def test_a_plain_model_is_its_own_forward_pass() -> None:
