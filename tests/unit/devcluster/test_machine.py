@@ -1,6 +1,7 @@
 """What the driver does to files and processes, and what it says about a machine that will not do."""
 
 import datetime
+import os
 import subprocess
 import tarfile
 from collections.abc import Iterator
@@ -257,6 +258,36 @@ def test_a_program_is_built_anew_when_its_sources_or_flags_change_and_not_for_te
     assert replace(program, tags=("netgo",)).key() != before
     (tmp_path / "main.go").write_text("package main // changed\n")
     assert program.key() != before
+
+
+def test_the_builds_used_last_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INFERENCESLO_CACHE", str(tmp_path / "cache"))
+    go = tmp_path / "go"
+    go.write_text('#!/bin/sh\necho built >"$3"\n')  # go build -o BINARY
+    go.chmod(0o755)
+    monkeypatch.setattr(golang, "go_tool", lambda _: go)
+    module = tmp_path / "module"
+    module.mkdir()
+
+    def build(content: str, second: int) -> Path:
+        (module / "main.go").write_text(content)
+        binary = golang.build(golang.Program("m", module), lambda _: None)
+        os.utime(binary, (second, second))
+        return binary
+
+    other = golang.build(golang.Program("other", module), lambda _: None)
+    first, second, third = (build(content, at) for at, content in enumerate(("a", "b", "c")))
+    golang.build(golang.Program("m", module), lambda _: None)  # c again
+    build("a", 10)
+    fourth = build("d", 11)
+    assert [path.exists() for path in (first, second, third, fourth, other)] == [
+        True,
+        False,
+        True,
+        True,
+        True,
+    ]
+    assert not second.parent.exists()
 
 
 @pytest.mark.parametrize(
