@@ -1,7 +1,9 @@
-"""`make test`: the stages of the test suite, one after the other, and one closing line over all of them.
+"""`make test`: the stages of the test suite, and one closing line over all of them.
 
-Stages that need root are skipped without it, and the end says so. Results in JUnit's form are left in
-build/test-results/.
+What is built comes first. Stages in which nothing is measured then run two at a time, with their output in
+one piece when they end; the end-to-end tests and the goal run have the machine to themselves. Stages that
+need root are left out without it, and the end says so. Results in JUnit's form and the output of each stage
+are left in build/test-results/.
 """
 
 from __future__ import annotations
@@ -13,8 +15,12 @@ import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ET  # reads only what pytest wrote a moment ago
-from dataclasses import dataclass
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
+from typing import IO
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "build" / "test-results"
@@ -25,9 +31,16 @@ CLEANUP_SECONDS = 120
 HEAVY = ("integration", "triton", "e2e", "goal")
 
 
+#: how a skipped test says that it ran and showed nothing either way
+INCONCLUSIVE = "INCONCLUSIVE"
+
+
 @dataclass(frozen=True)
 class Stage:
-    """A command and what it needs. A stage with a `marker` is a pytest run over the tests so marked."""
+    """A command and what it needs. A stage with a `marker` is a pytest run over the tests so marked.
+
+    `beside` others: nothing in it is measured, so that another stage may run at the same time.
+    """
 
     name: str
     purpose: str
@@ -35,23 +48,23 @@ class Stage:
     marker: str = ""
     root: bool = False
     goal: bool = False
+    beside: bool = False
     minutes: int = 30
 
 
 STAGES = (
-    Stage("check", "style, types, layers, generated files, unit tests", (PYTHON, "scripts/run_checks.py")),
-    Stage("go", "the Go parts of the development cluster", ("bash", "scripts/check_go.sh")),
-    Stage(
-        "install",
-        "the install step in a minimal Debian",
-        ("bash", "scripts/check_install_minimal.sh"),
-        root=True,
-    ),
-    Stage("integration", "against a real API server", marker="integration"),
-    Stage("triton", "against a real Triton", marker="triton"),
+    Stage("build", "the cluster's programs and the images, from the cache if they are there",
+          (PYTHON, "-m", "scripts.build_all"), minutes=60),
+    Stage("check", "style, types, layers, generated files, unit tests",
+          (PYTHON, "scripts/run_checks.py"), beside=True),
+    Stage("integration", "against a real API server", marker="integration", beside=True),
+    Stage("triton", "against a real Triton", marker="triton", beside=True),
+    Stage("install", "the install step in a minimal Debian",
+          ("bash", "scripts/check_install_minimal.sh"), root=True, beside=True),
+    Stage("go", "the Go parts of the development cluster", ("bash", "scripts/check_go.sh"), beside=True),
     Stage("e2e", "on a development cluster", marker="e2e", root=True, minutes=45),
     Stage("goal", "the demo and its goals", marker="goal", root=True, goal=True, minutes=65),
-)
+)  # fmt: skip
 
 
 @dataclass
@@ -59,11 +72,20 @@ class Counts:
     passed: int = 0
     failed: int = 0
     skipped: int = 0
+    #: why tests were skipped that ran and showed nothing
+    inconclusive: list[str] = field(default_factory=list)
 
     def add(self, other: Counts) -> None:
         self.passed += other.passed
         self.failed += other.failed
         self.skipped += other.skipped
+        self.inconclusive += [reason for reason in other.inconclusive if reason not in self.inconclusive]
+
+    @property
+    def word(self) -> str:
+        if self.failed:
+            return f"FAILED ({self.failed})"
+        return INCONCLUSIVE if self.inconclusive else "ok"
 
 
 def counts_of(report: Path) -> Counts:
@@ -74,7 +96,9 @@ def counts_of(report: Path) -> Counts:
     for suite in ET.parse(report).iter("testsuite"):
         failed = int(suite.get("failures", 0)) + int(suite.get("errors", 0))
         skipped = int(suite.get("skipped", 0))
-        total.add(Counts(int(suite.get("tests", 0)) - failed - skipped, failed, skipped))
+        reasons = [str(case.get("message")) for case in suite.iter("skipped")]
+        told = [reason for reason in reasons if reason.startswith(INCONCLUSIVE)]
+        total.add(Counts(int(suite.get("tests", 0)) - failed - skipped, failed, skipped, told))
     return total
 
 
@@ -89,7 +113,13 @@ def pytest_command(marker: str) -> tuple[str, ...]:
 def run(stage: Stage, seconds: float) -> Counts:
     """Runs one stage to its end, or for `seconds`, and counts; one that is no pytest run counts as one test."""
     command = pytest_command(stage.marker) if stage.marker else stage.command
-    code = run_for(command, seconds)
+    if stage.beside:
+        log = RESULTS / f"{stage.name}.log"
+        with log.open("wb") as output:
+            code = run_for(command, seconds, output)
+        print(f"\n{log.read_text(errors='replace').rstrip()}", flush=True)
+    else:
+        code = run_for(command, seconds)
     if code is None:
         print(f"{stage.name}: not done after {seconds / 60:.0f} minutes, stopped", flush=True)
         return Counts(failed=1)
@@ -106,9 +136,10 @@ def run(stage: Stage, seconds: float) -> Counts:
     return counts
 
 
-def run_for(command: tuple[str, ...], seconds: float) -> int | None:
+def run_for(command: tuple[str, ...], seconds: float, output: IO[bytes] | None = None) -> int | None:
     """The exit code, or None after `seconds`: then an interrupt lets fixtures clean up before the kill."""
-    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL)
+    errors = None if output is None else subprocess.STDOUT
+    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=errors)
     try:
         return process.wait(seconds)
     except subprocess.TimeoutExpired:
@@ -125,47 +156,69 @@ def run_for(command: tuple[str, ...], seconds: float) -> int | None:
     return None
 
 
-def main(arguments: list[str] | None = None) -> int:
+def run_all(stages: list[Stage], one: Callable[[Stage], Counts]) -> dict[str, Counts]:
+    """Counts by stage: in order, but neighbours that may run beside each other two at a time."""
+    counts: dict[str, Counts] = {}
+    for beside, group in groupby(stages, key=lambda stage: stage.beside):
+        with ThreadPoolExecutor(max_workers=2 if beside else 1) as pool:
+            together = list(group)
+            counts |= dict(zip((stage.name for stage in together), pool.map(one, together), strict=True))
+    return counts
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    names = [stage.name for stage in STAGES]
     parser = argparse.ArgumentParser(prog="run_tests.py", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="without the goal run")
-    parser.add_argument(
-        "--only", action="append", metavar="STAGE", choices=[s.name for s in STAGES], help="may be repeated"
-    )
+    parser.add_argument("--only", action="append", metavar="STAGE", choices=names, help="may be repeated")
     parser.add_argument(
         "--minutes", type=float, default=240, help="for everything; what is not done by then has failed"
     )
-    options = parser.parse_args(arguments)
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    for old in RESULTS.glob("*.xml"):
-        old.unlink()
+    return parser.parse_args(arguments)
 
-    total, left_out, failures, began = Counts(), [], [], time.monotonic()
-    for stage in STAGES:
-        if (options.only and stage.name not in options.only) or (options.quick and stage.goal):
-            continue
-        if stage.root and os.geteuid() != 0:
-            left_out.append(stage)
-            continue
+
+def main(arguments: list[str] | None = None) -> int:
+    options = parse(arguments)
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    for old in (*RESULTS.glob("*.xml"), *RESULTS.glob("*.log")):
+        old.unlink()
+    chosen = [
+        stage
+        for stage in STAGES
+        if (not options.only or stage.name in options.only) and not (options.quick and stage.goal)
+    ]
+    left_out = [stage for stage in chosen if stage.root and os.geteuid() != 0]
+    began = time.monotonic()
+
+    def one(stage: Stage) -> Counts:
         print(f"\n=== {stage.name}: {stage.purpose}", flush=True)
         started = time.monotonic()
         left_s = max(0.0, options.minutes * 60 - (started - began))
         counts = run(stage, min(stage.minutes * 60, left_s))
-        total.add(counts)
-        if counts.failed:
-            failures.append(stage.name)
-        word = f"FAILED ({counts.failed})" if counts.failed else "ok"
+        now = time.monotonic()
         print(
-            f"=== {stage.name}: {word}, {time.monotonic() - started:.0f} s, {time.monotonic() - began:.0f} s in all",
-            flush=True,
+            f"=== {stage.name}: {counts.word}, {now - started:.0f} s, {now - began:.0f} s in all", flush=True
         )
+        return counts
 
+    by_stage = run_all([stage for stage in chosen if stage not in left_out], one)
+    return conclude(by_stage, left_out)
+
+
+def conclude(by_stage: dict[str, Counts], left_out: list[Stage]) -> int:
+    """Print what counts; the exit code. What was inconclusive is told, and is neither passed nor failed."""
+    total = Counts()
+    for counts in by_stage.values():
+        total.add(counts)
     print()
     for stage in left_out:
         print(f"left out without root: {stage.name} ({stage.purpose})")
-    if failures:
-        print(f"failed: {', '.join(failures)}")
+    for reason in total.inconclusive:
+        print(reason)
+    if total.failed:
+        print(f"failed: {', '.join(name for name, counts in by_stage.items() if counts.failed)}")
     print(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped", flush=True)
-    return 1 if failures else 0
+    return 1 if total.failed else 0
 
 
 if __name__ == "__main__":

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 
 from scripts import check_links, check_locks, generate_api_docs
-from scripts.run_tests import Counts, counts_of
+from scripts.run_tests import Counts, Stage, conclude, counts_of, run_all
 
 HASH = "    --hash=sha256:" + "0" * 64
 
@@ -63,6 +64,48 @@ def test_a_report_is_counted_and_a_missing_one_is_a_failure(tmp_path: Path) -> N
     report.write_text('<testsuites><testsuite tests="10" failures="1" errors="2" skipped="3"/></testsuites>')
     assert counts_of(report) == Counts(passed=4, failed=3, skipped=3)
     assert counts_of(tmp_path / "none.xml") == Counts(failed=1)
+
+
+def test_what_was_inconclusive_is_neither_passed_nor_failed_and_told_at_the_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    late = "INCONCLUSIVE: machine too noisy: doubled: the probe woke up 22.1 ms late (p99)"
+    skips = "".join(f'<testcase><skipped message="{why}"/></testcase>' for why in (late, late, "needs root"))
+    report = tmp_path / "goal.xml"
+    report.write_text(f'<testsuites><testsuite tests="4" skipped="3">{skips}</testsuite></testsuites>')
+    counts = counts_of(report)
+    assert counts.word == "INCONCLUSIVE"
+    assert conclude({"check": Counts(passed=7), "goal": counts}, []) == 0
+    assert capsys.readouterr().out.splitlines()[-2:] == [late, "8 passed, 0 failed, 3 skipped"]
+
+
+def test_a_failure_decides_and_what_was_left_out_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    e2e = Stage("e2e", "on a cluster", root=True)
+    assert conclude({"check": Counts(passed=7), "go": Counts(failed=1, inconclusive=["x"])}, [e2e]) == 1
+    said = capsys.readouterr().out.splitlines()
+    assert "left out without root: e2e (on a cluster)" in said
+    assert said[-2:] == ["failed: go", "7 passed, 1 failed, 0 skipped"]
+
+
+def test_a_stage_that_measures_has_the_machine_to_itself() -> None:
+    """Two that may run beside each other meet; the others find nobody and keep their order."""
+    stages = [Stage("build", ""), *(Stage(name, "", beside=True) for name in "ab"), Stage("e2e", "")]
+    meeting = threading.Barrier(2)
+    running: set[str] = set()
+    seen: list[tuple[str, int]] = []
+
+    def one(stage: Stage) -> Counts:
+        running.add(stage.name)
+        if stage.beside:
+            meeting.wait(timeout=30)
+        else:
+            seen.append((stage.name, len(running)))
+        running.discard(stage.name)
+        return Counts(passed=1)
+
+    counts = run_all(stages, one)
+    assert list(counts) == ["build", "a", "b", "e2e"]
+    assert seen == [("build", 1), ("e2e", 1)]
 
 
 def test_the_reference_has_every_field_with_type_default_and_rules() -> None:
