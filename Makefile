@@ -8,20 +8,22 @@ export PYTHON
 
 PY := .venv/bin/python
 
-.PHONY: help install demo test test-quick check format generate lock bench clean
+.PHONY: help install demo test test-quick check format generate lock bench clean distclean
 
-help: ## list the targets
+help: ## this list
+	@printf 'InferenceSLO: keep GPU inference inside its latency targets with the fewest GPUs\n\nusage: make TARGET\n\n'
 	@while IFS= read -r line; do \
-	  [[ $$line =~ ^([a-z-]+):.*'## '(.*)$$ ]] && printf '  make %-11s %s\n' "$${BASH_REMATCH[1]}" "$${BASH_REMATCH[2]}" || true; \
+	  if [[ $$line =~ ^([a-z-]+):.*'## '(.*)$$ ]]; then printf '  %-11s %s\n' "$${BASH_REMATCH[1]}" "$${BASH_REMATCH[2]}"; fi; \
 	done < Makefile
+	@printf '\nEvery target works on a fresh clone. More: README.md, docs/development.md\n'
 
-install: ## what a minimal Debian lacks, and .venv with the commands
+install: ## add what a minimal Debian lacks, make .venv with the commands (all others do this first)
 	@bash scripts/install.sh
 
-demo: install ## a real cluster, a real Triton, one InferenceSLO: watch the repair (KEEP=1 leaves it up)
+demo: install ## a real cluster, a real Triton, one InferenceSLO: watch the repair (KEEP=1: leave it up)
 	@$(PY) -m demo $(if $(filter-out 0,$(KEEP)),--keep) $(DEMO_ARGS)
 
-test: install ## check, integration, Triton, end to end and the demo's goals; without root what needs none
+test: install ## everything, with the demo's goals; without root what needs none
 	@$(PY) scripts/run_tests.py $(TEST_ARGS)
 
 test-quick: install ## the same without the demo's goal run
@@ -37,15 +39,21 @@ format: install ## let ruff put the style right
 generate: install ## write what is generated from the code: the CRD and docs/api.md
 	@$(PY) scripts/generate.py
 
-lock: ## pin the dependencies of pyproject.toml anew (UPGRADE=1 takes newer versions)
+lock: ## pin the dependencies of pyproject.toml anew (UPGRADE=1: newer versions)
 	@bash scripts/lock.sh $(if $(UPGRADE),--upgrade)
 
 bench: install ## cost of a decision, queries per tick, cost of the load generator
 	@$(PY) -m benchmarks $(BENCH_ARGS)
 
-clean: ## stop the development clusters of this checkout; remove build/ and .venv
-	@for state in build/devcluster build/goal-run; do \
-	  if [[ -x $(PY) && -d $$state ]]; then $(PY) -m devcluster down --state $$state; fi; \
+clean: ## stop the development clusters of this checkout; remove build/ and the tools' caches
+	@for record in build/*/cluster.json; do \
+	  if [[ -f $$record ]]; then \
+	    bash scripts/install.sh; \
+	    $(PY) -m devcluster down --state "$${record%/cluster.json}"; \
+	  fi; \
 	done
-	@rm -rf build dist .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	@rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .grimp_cache
+	@find . -path ./.venv -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean ## the same, and .venv; what was built once stays in ~/.cache/inferenceslo
+	@rm -rf .venv
