@@ -4,11 +4,13 @@
 down at its end, unless `KEEP=1`.
 """
 
+import asyncio
 import os
 from collections.abc import Iterator
 
 import pytest
 
+from demo import setup
 from devcluster.cluster import Cluster
 
 
@@ -23,3 +25,15 @@ def cluster() -> Iterator[Cluster]:
     yield shared
     if not was_there and os.environ.get("KEEP", "0") in ("", "0"):
         shared.down()
+
+
+@pytest.fixture(scope="session")
+def installed(cluster: Cluster) -> Cluster:
+    """The cluster with the images as they are built now, Prometheus, and the operator: installed as a user does."""
+
+    async def install() -> None:
+        kubectl = await setup.bring_up(cluster, print)
+        await setup.install(kubectl, print)
+
+    asyncio.run(install())
+    return cluster

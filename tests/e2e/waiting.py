@@ -1,0 +1,18 @@
+"""Waiting for what a cluster does in its own time: by polling, within a generous limit."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def until(what: str, look: Callable[[], T | None], seconds: float = 90.0, pause: float = 1.0) -> T:
+    """The first true answer of `look`; fails with `what` when there is none within `seconds`."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = look()
+        if found:
+            return found
+        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
+        time.sleep(pause)
