@@ -62,7 +62,9 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class ServerMemory:
-    """The state of one server's loop. `original` keeps the first settings seen, for undoing all."""
+    """The state of one server's loop. `original` keeps the repository's own settings, for undoing all;
+    a model that was tuned already when it was first seen has none.
+    """
 
     version: int = 1
     original: Mapping[str, ModelSettings] = field(default_factory=dict)

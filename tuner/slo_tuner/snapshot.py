@@ -78,7 +78,9 @@ class RequestTrace:
 class LatencyBlock:
     """What one pod answered for one client-facing model in a short block of time.
 
-    `misses` counts requests over the SLO's target and is None where only means are known.
+    `misses` counts requests over the SLO's target and is None where only means are known. `stage_sums_s`
+    is, per member of the pipeline, the time that these requests waited for it and were computed by it, all
+    requests together; empty where the stages are not known.
     """
 
     pod: str
@@ -89,6 +91,7 @@ class LatencyBlock:
     latency_sum_s: float
     failures: float = 0.0
     misses: float | None = None
+    stage_sums_s: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,25 +13,31 @@ from slo_tuner.snapshot import PodView, ServerView
 def remember(view: ServerView, memory: ServerMemory) -> ServerMemory:
     """Memory with the stable settings of record brought up to date with the models that exist.
 
-    First seen: what pods come up with (the tuned ConfigMap) over what is live on the oldest ready pod. Later:
-    new models are added as found, models that no pod has any more are dropped.
+    First seen: what pods come up with (the tuned ConfigMap) over what is live on the youngest ready pod, which is
+    never the canary of a memory that was lost. Later: new models are added as found, models that no pod has any
+    more are dropped. What is tuned says nothing of the repository's own settings: those models have no `original`,
+    and so they stay tuned.
     """
-    live = _oldest_live(view)
+    live = _youngest_live(view)
     if not live:
         return memory
     stable: dict[str, ModelSettings] = {}
+    original: dict[str, ModelSettings] = {}
     for name, settings in live.items():
         known = memory.stable.get(name)
         stable[name] = known if known is not None else view.tuned.get(name, settings)
-    original = {name: memory.original.get(name, live[name]) for name in live}
+        if name in memory.original:
+            original[name] = memory.original[name]
+        elif name not in view.tuned:
+            original[name] = settings
     if stable == dict(memory.stable) and original == dict(memory.original):
         return memory
     return replace(memory, stable=stable, original=original)
 
 
-def _oldest_live(view: ServerView) -> PodSettings:
+def _youngest_live(view: ServerView) -> PodSettings:
     pods = sorted((p for p in view.ready_pods if p.settings), key=lambda p: (p.started, p.name))
-    return pods[0].settings if pods else {}
+    return pods[-1].settings if pods else {}
 
 
 def wanted(view: ServerView, memory: ServerMemory) -> dict[str, PodSettings]:

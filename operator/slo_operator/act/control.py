@@ -5,6 +5,7 @@ checked before, read back after, one pod at a time.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -21,6 +22,9 @@ log = logging.getLogger(__name__)
 #: the same load on the same pod: failed loads may leak memory, so no hot loop
 MAX_TRIES = 2
 TRIES_WITHIN_S = 600.0
+#: Between two loads of one model on one pod: after a reload the old copy unloads for 2–3 s, and a change of its
+#: instances meanwhile has crashed servers (measured on Triton 2.51).
+LOAD_GAP_S = 5.0
 
 
 @dataclass(slots=True)
@@ -39,6 +43,7 @@ class Controller:
         self._reader = reader
         self._clock = clock
         self._failed: dict[tuple[PodKey, str, ModelSettings], list[float]] = {}
+        self._loaded_at: dict[tuple[PodKey, str], float] = {}
 
     def carry_out(
         self,
@@ -48,9 +53,13 @@ class Controller:
         gpus: int,
     ) -> ControlResult:
         """Load what differs, pod by pod in the order given. A pod that does not answer is left for the
-        next tick, and so are the pods after the first trouble: a bad setting stays on one pod.
+        next tick, and so are the pods after the first trouble: a bad setting stays on one pod. So is a pod
+        on which one of the models was loaded within the last five seconds.
         """
         result = ControlResult()
+        settled = self._clock() - LOAD_GAP_S
+        for stale in [k for k, t in list(self._loaded_at.items()) if t <= settled]:
+            self._loaded_at.pop(stale, None)
         for pod, settings in wanted.items():
             key = (namespace, pod)
             state, client = live.get(key), self._reader.client(key)
@@ -78,6 +87,8 @@ class Controller:
         loads: list[tuple[str, ModelSettings]],
         gpus: int,
     ) -> bool:
+        if any(self._clock() - self._loaded_at.get((key, m), -math.inf) < LOAD_GAP_S for m, _ in loads):
+            return False
         for model, settings in loads:
             tries = [
                 t for t in self._failed.get((key, model, settings), []) if t > self._clock() - TRIES_WITHIN_S
@@ -93,6 +104,8 @@ class Controller:
                 return False
             result.loads += 1
             failure = self._load(client, model, config, settings, gpus)
+            if failure is None or not failure[1]:  # a refused load leaves the old copy in its place
+                self._loaded_at[key, model] = self._clock()
             if failure is None:
                 log.info("pod %s now runs %s", key[1], describe({model: settings}))
                 continue

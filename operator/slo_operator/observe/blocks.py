@@ -115,7 +115,10 @@ def _blocks(
             continue  # its traces are still on their way
         failures = _increase(families.get(_FAILURE, {}), a, b)
         misses = traced.misses(pod, model, a, b, target_s, requests)
-        out.append(LatencyBlock(pod, model, start, length, requests, duration / 1e6, failures or 0.0, misses))
+        stages = traced.stage_sums(pod, model, a, b, requests)
+        out.append(
+            LatencyBlock(pod, model, start, length, requests, duration / 1e6, failures or 0.0, misses, stages)
+        )
     return out
 
 
@@ -163,14 +166,14 @@ def _at(points: _Points, t: float) -> float | None:
 
 
 class _TraceIndex:
-    """Latencies of traced requests by pod and model, in the order of their ends."""
+    """Traced requests by pod and model, in the order of their ends."""
 
     def __init__(self, traces: Sequence[RequestTrace]):
         self._ends: dict[tuple[str, str], list[float]] = defaultdict(list)
-        self._latency: dict[tuple[str, str], list[float]] = defaultdict(list)
+        self._traces: dict[tuple[str, str], list[RequestTrace]] = defaultdict(list)
         for t in sorted(traces, key=lambda t: t.start + t.latency_s):
             self._ends[t.pod, t.model].append(t.start + t.latency_s)
-            self._latency[t.pod, t.model].append(t.latency_s)
+            self._traces[t.pod, t.model].append(t)
 
     def covers(self, pod: str, model: str) -> bool:
         """Whether requests of this model are being traced on this pod at all."""
@@ -180,14 +183,30 @@ class _TraceIndex:
         self, pod: str, model: str, a: float, b: float, target_s: float, requests: float
     ) -> float | None:
         """Requests over the target that ended in (a, b]; None when too few of them were traced."""
+        seen = self._sample(pod, model, a, b, requests)
+        if not seen:
+            return 0.0 if requests == 0 else None
+        return sum(t.latency_s > target_s for t in seen) / len(seen) * max(requests, len(seen))
+
+    def stage_sums(self, pod: str, model: str, a: float, b: float, requests: float) -> dict[str, float]:
+        """Seconds of waiting and computing by member, of all requests that ended in (a, b], from those that
+        were traced; empty when too few were.
+        """
+        seen = self._sample(pod, model, a, b, requests)
+        sums: dict[str, float] = defaultdict(float)
+        for t in seen:
+            for member, stage in t.stages.items():
+                sums[member] += stage.queue_s + stage.compute_s
+        return {member: seconds * requests / len(seen) for member, seconds in sums.items()}
+
+    def _sample(self, pod: str, model: str, a: float, b: float, requests: float) -> list[RequestTrace]:
+        """The traced requests that ended in (a, b], if they stand for all of them."""
         ends = self._ends.get((pod, model), [])
         i, j = bisect_right(ends, a), bisect_right(ends, b)
-        seen = j - i
         # Tracing that was switched on within the block covers a part of it only.
-        if seen == 0 or seen < 0.02 * requests or not _spans(ends, i, j, a, b):
-            return 0.0 if requests == 0 else None
-        over = sum(latency > target_s for latency in self._latency[pod, model][i:j])
-        return over / seen * max(requests, seen)
+        if i == j or j - i < 0.02 * requests or not _spans(ends, i, j, a, b):
+            return []
+        return self._traces[pod, model][i:j]
 
 
 def _spans(ends: Sequence[float], i: int, j: int, a: float, b: float) -> bool:

@@ -141,6 +141,22 @@ def test_a_load_that_failed_twice_is_not_tried_again_for_ten_minutes() -> None:
     assert pod.triton.loads == ["forward"] * 3
 
 
+def test_a_model_is_not_loaded_again_on_a_pod_within_five_seconds() -> None:
+    """Its old copy still unloads for two or three seconds: a change of instances meanwhile has crashed servers."""
+    pod = OnePod()
+    pod.carry_out({"forward": ModelSettings(2, 16, Batching(5000))})
+    pod.live = pod.read()
+    again = {"forward": ModelSettings(4, 16, Batching(5000))}
+    pod.clock.now += 4
+    result = pod.carry_out(again)
+    assert (result.loads, result.refusals, result.problem) == (0, [], ""), "left to the next tick"
+    assert pod.triton.loads == ["forward"]
+    pod.carry_out({**again, "preprocessing": ModelSettings(4, 16)})
+    assert pod.triton.loads == ["forward"], "nor is an order of loads torn apart"
+    pod.clock.now += 1
+    assert pod.carry_out(again).loads == 1
+
+
 def test_a_pod_that_does_not_answer_refuses_nothing_and_is_left_for_the_next_tick() -> None:
     pod = OnePod()
     pod.triton.silent = True

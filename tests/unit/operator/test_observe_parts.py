@@ -70,6 +70,17 @@ def test_misses_come_from_traces_once_all_of_a_blocks_traces_can_be_here() -> No
     assert [b.misses for b in blocks] == [pytest.approx(2.0)] * 4
 
 
+def test_a_blocks_stages_are_scaled_from_its_traces_to_all_of_its_requests() -> None:
+    """One request in four is traced: 30 ms of preprocessing and 120 ms of forward pass each, 80 requests a block."""
+    store = BlockStore()
+    store.add([series("success", 8.0), series("duration_us", 1.0)], T0 + 60)
+    stages = {"preprocessing": StageTime(0.010, 0.020), "forward": StageTime(0.0, 0.120)}
+    traces = [RequestTrace("p", "m", T0 + i / 2, 0.2, stages) for i in range(80)]
+    whole, *_, last = store.blocks("s", ["p"], {"m": 0.3}, traces, T0 + 60)
+    assert whole.stage_sums_s == {"preprocessing": pytest.approx(2.4), "forward": pytest.approx(9.6)}
+    assert (last.start - T0, store.blocks("s", ["p"], {"m": 0.3}, (), T0 + 60)[0].stage_sums_s) == (30, {})
+
+
 def test_the_next_query_asks_only_for_what_is_missing() -> None:
     store = BlockStore()
     assert store.seconds_to_ask([("s", "p")], T0 + 60) == 600.0

@@ -13,7 +13,7 @@ from slo_tuner.memory import Change, Phase, ServerMemory
 from slo_tuner.policy import Mode, Policy
 from slo_tuner.settings import ModelSettings
 from slo_tuner.signal import Unknown, Value
-from slo_tuner.snapshot import PoolView, Refusal, ServerView
+from slo_tuner.snapshot import LatencyBlock, PoolView, Refusal, ServerView
 from tests.unit.tuner.builders import POOL, SETTINGS, block, calm_rows, configs, histogram, pod, row, server
 
 AUTO = Policy(Mode.AUTO, analysis_s=40.0, min_samples=100)
@@ -55,6 +55,11 @@ def blocks(a: list[float], b: list[float], start: float = NOW - 50.0):  # type: 
     return tuple(
         block(name, start + 10.0 * i, m, 0.0) for name, ms in (("a", a), ("b", b)) for i, m in enumerate(ms)
     )
+
+
+def _first(found: tuple[LatencyBlock, ...], count: int) -> tuple[LatencyBlock, ...]:
+    """The earliest ones, of both pods together."""
+    return tuple(sorted(found, key=lambda b: b.start)[:count])
 
 
 CLEARLY_FASTER = blocks([0.15, 0.20, 0.155, 0.19], [0.20, 0.30, 0.21, 0.29])
@@ -115,6 +120,22 @@ class TestBegin:
         done = tick(server(pods=ON_A, tuned=TUNED))
         assert done.memory.stable["preprocessing"] == FOUR
 
+    def test_memory_lost_after_tuning_takes_nothing_for_the_repositorys_own(self) -> None:
+        """What is tuned stays what pods come up with: the actuator writes what differs from `original`."""
+        memory = ServerMemory()
+        for step in range(2):
+            done = tick(server(pods=ON_BOTH, tuned={"preprocessing": FOUR}), memory, now=NOW + 15.0 * step)
+            memory = done.memory
+            assert done.stable["preprocessing"] == FOUR
+            assert "preprocessing" not in memory.original
+            assert memory.original["forward"] == SETTINGS["forward"]
+
+    def test_memory_lost_in_mid_canary_takes_the_settings_of_the_others(self) -> None:
+        """An unproven setting on one pod does not become the setting of record."""
+        done = tick(server(pods=ON_A))
+        assert done.memory.stable["preprocessing"] == SETTINGS["preprocessing"]
+        assert done.settings["a"]["preprocessing"] == SETTINGS["preprocessing"]
+
 
 class TestCompare:
     def test_better_spreads_and_becomes_what_pods_start_with(self) -> None:
@@ -135,15 +156,38 @@ class TestCompare:
 
     def test_inconclusive_extends_and_in_the_end_restores(self) -> None:
         equal = blocks([0.20, 0.30, 0.21, 0.29] * 4, [0.30, 0.20, 0.29, 0.21] * 4)
-        view = server(pods=ON_A, blocks=equal)
         memory = begun()
-        for _ in range(3):
-            done = tick(view, memory)
+        for seen in (8, 16, 24):  # blocks of both pods: four more of each per look
+            done = tick(server(pods=ON_A, blocks=_first(equal, seen)), memory)
             assert done.reason is Reason.CANARY_EXTENDED
             memory = done.memory
-        last = tick(view, memory)
+            again = tick(server(pods=ON_A, blocks=_first(equal, seen + 6)), memory)
+            assert (again.reason, again.acted) == (Reason.WAITING, False), "one word per look"
+        last = tick(server(pods=ON_A, blocks=equal), memory)
         assert last.reason is Reason.CANARY_RESTORED
         assert last.memory.tried[-1].outcome == "inconclusive"
+
+    def test_looks_that_passed_unseen_are_not_made_up_for(self) -> None:
+        """The operator was away for three looks, or requests were few: the next look comes after four more blocks."""
+        equal = blocks([0.20, 0.30, 0.21, 0.29] * 4, [0.30, 0.20, 0.29, 0.21] * 4)
+        first = tick(server(pods=ON_A, blocks=_first(equal, 24)), begun())
+        assert first.memory.change is not None
+        assert first.memory.change.looks == 3
+        assert tick(server(pods=ON_A, blocks=_first(equal, 24)), first.memory).reason is Reason.WAITING
+
+    def test_a_canary_that_is_unready_for_a_moment_after_its_load_is_waited_for(self) -> None:
+        """Loading takes the processor that the readiness probe needs."""
+        unready = (pod("a", settings=TUNED, ready=False), pod("b"))
+        assert (
+            tick(server(pods=unready, blocks=CLEARLY_FASTER), begun(since=NOW - 20.0)).reason
+            is Reason.WAITING
+        )
+        silent = (pod("a", settings={}), pod("b"))
+        assert tick(server(pods=silent, blocks=CLEARLY_FASTER), begun()).reason is Reason.WAITING
+        loading = (pod("a", ready=False), pod("b"))
+        assert tick(server(pods=loading), begun(live=False)).reason is Reason.WAITING
+        back = tick(server(pods=ON_A, blocks=CLEARLY_FASTER), begun())
+        assert back.reason is Reason.PROMOTING
 
     def test_without_metrics_it_waits_and_then_restores(self) -> None:
         dark = server(pods=ON_A, rows=(), gateway=(), arrivals_rps={})
@@ -156,11 +200,11 @@ class TestCompare:
             (pod("a", started=NOW - 20.0), pod("b")),  # the canary restarted, with stable settings
             (pod("b"), pod("c", started=NOW - 20.0)),  # the canary is gone
             (pod("a", settings=TUNED), pod("b", started=NOW - 20.0)),  # a peer restarted
-            (pod("a", settings=TUNED, ready=False), pod("b")),
+            (pod("a", settings=TUNED, ready=False), pod("b")),  # not ready for more than a minute
         ],
     )
     def test_a_restart_makes_the_comparison_worthless(self, pods: tuple) -> None:  # type: ignore[type-arg]
-        done = tick(server(pods=pods, blocks=CLEARLY_FASTER), begun())
+        done = tick(server(pods=pods, blocks=CLEARLY_FASTER), begun(since=NOW - 61.0))
         assert done.reason is Reason.CANARY_ABANDONED
         assert done.memory.change is None
         assert done.memory.tried == (), "nothing was learnt"
@@ -195,6 +239,11 @@ class TestSpread:
         assert done.settings["c"]["preprocessing"] == SETTINGS["preprocessing"]
         assert done.memory.change is not None
         assert done.memory.change.pods == ("a", "b")
+
+    def test_a_pod_that_is_not_ready_yet_after_its_load_holds_the_next_one_back(self) -> None:
+        third = (pod("a", settings=TUNED), pod("b", settings=TUNED, ready=False), pod("c"))
+        done = tick(server(pods=third, desired_replicas=3), begun(phase=Phase.PROMOTE, pods=("a", "b")))
+        assert done.settings["c"]["preprocessing"] == SETTINGS["preprocessing"]
 
     def test_when_all_pods_have_it_the_whole_is_confirmed(self) -> None:
         done = tick(server(pods=ON_BOTH), begun(phase=Phase.PROMOTE, pods=("a", "b")))

@@ -56,7 +56,10 @@ pods = st.builds(
     gpu_memory_total_mib=st.dictionaries(st.just("g"), signals, max_size=1),
     cpu_used_cores=signals, cpu_limit_cores=signals,
 )  # fmt: skip
-blocks = st.builds(LatencyBlock, pod_names, st.just("chat"), wild, wild, wild, wild, wild, st.none() | wild)
+blocks = st.builds(
+    LatencyBlock, pod_names, st.just("chat"), wild, wild, wild, wild, wild, st.none() | wild,
+    st.dictionaries(models, wild, max_size=2),
+)  # fmt: skip
 traces = st.builds(
     RequestTrace,
     pod_names,

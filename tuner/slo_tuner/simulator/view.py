@@ -62,7 +62,7 @@ def observe(
         pipelines=pipelines,
         rows=tuple(_rows(simulation, recent, window)),
         traces=tuple(_trace(r) for r in traced),
-        blocks=tuple(_blocks(past, targets, now, history_s)),
+        blocks=tuple(_blocks(past, targets, now, history_s, traces)),
         gateway=tuple(_histogram(p, recent, window) for p in s_models(simulation)) if gateway else (),
         arrivals_rps={m: Value(sum(r.model == m for r in recent) / window) for m in s_models(simulation)},
         tuned={},
@@ -197,20 +197,33 @@ def _trace(r: SimRequest) -> RequestTrace:
 
 
 def _blocks(
-    past: list[SimRequest], targets: dict[str, float], now: float, history_s: float
+    past: list[SimRequest], targets: dict[str, float], now: float, history_s: float, stages: bool
 ) -> list[LatencyBlock]:
-    """Blocks by time of completion, as counters give them; only whole blocks."""
-    cells: dict[tuple[str, str, int], list[float]] = defaultdict(list)
+    """Blocks by time of completion, as counters give them; only whole blocks. Stages are known from traces."""
+    cells: dict[tuple[str, str, int], list[SimRequest]] = defaultdict(list)
     for r in past:
-        cells[r.pod, r.model, math.floor(r.end / BLOCK_S)].append(r.end - r.start)
+        cells[r.pod, r.model, math.floor(r.end / BLOCK_S)].append(r)
     first, last = math.ceil(max(0.0, now - history_s) / BLOCK_S), math.floor(now / BLOCK_S)
     return [
-        LatencyBlock(
-            pod, model, k * BLOCK_S, BLOCK_S, len(xs), sum(xs), 0.0, sum(x > targets[model] for x in xs)
-        )
-        for (pod, model, k), xs in sorted(cells.items())
+        _block(pod, model, k, cell, targets[model], stages)
+        for (pod, model, k), cell in sorted(cells.items())
         if first <= k < last
     ]
+
+
+def _block(
+    pod: str, model: str, k: int, cell: list[SimRequest], target_s: float, stages: bool
+) -> LatencyBlock:
+    latencies = [r.end - r.start for r in cell]
+    sums: dict[str, float] = defaultdict(float)
+    if stages:
+        for r in cell:
+            for member, (waited, computed, _) in r.stages.items():
+                sums[member] += waited + computed
+    over = float(sum(x > target_s for x in latencies))
+    return LatencyBlock(
+        pod, model, k * BLOCK_S, BLOCK_S, len(cell), sum(latencies), 0.0, over, stage_sums_s=dict(sums)
+    )
 
 
 def _histogram(model: str, recent: list[SimRequest], window: float) -> GatewayHistogram:

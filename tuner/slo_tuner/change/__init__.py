@@ -1,0 +1,7 @@
+"""A change in flight, one tick further: on one pod → compared → pod by pod → confirmed, or undone."""
+
+from __future__ import annotations
+
+from slo_tuner.change.steps import abandon, begin, carry_on, withdraw
+
+__all__ = ["abandon", "begin", "carry_on", "withdraw"]
