@@ -43,8 +43,7 @@ def python(*arguments: str) -> tuple[str, ...]:
 def parts(results: Path) -> list[Part]:
     """The longest ones come first, so that two cores end at about the same time."""
     sources = [name for name in SOURCES if any((ROOT / name).rglob("*.py"))]
-    # Whole files to each of two workers: their fixtures are made once.
-    unit = ("-m", "pytest", "tests/unit", "-q", "-n", "2", "--dist", "loadfile", "--timeout", "120")
+    unit = ("-m", "pytest", "tests/unit", "-q", "-n", "2", "--dist", "worksteal", "--timeout", "120")
     return [
         Part("types", python("-m", "mypy", *sources)),
         Part("unit tests", python(*unit, f"--junitxml={results / 'unit.xml'}"), shown=True),
