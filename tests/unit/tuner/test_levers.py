@@ -206,6 +206,22 @@ def test_a_setting_is_offered_twice_at_most_to_a_server_that_refuses_it() -> Non
     )
 
 
+def test_refusals_of_other_counts_count_too_but_not_those_under_other_settings() -> None:
+    """The wanted count moves by one with the load: refused at 3 and at 5, it must not be offered as 4."""
+    rung = next(r for r in picture(server()).rungs if r.advice.lever == "preprocess_instances")
+    lever, band, _, replicas, stable = rung.fingerprint.split("|")
+
+    def after_two_refusals(settings: str) -> object:
+        tried = tuple(
+            Tried(lever, "|".join((lever, band, wanted, replicas, settings)), "refused", 900.0)
+            for wanted in ("three", "five")
+        )
+        return advice(server(), lever, memory=ServerMemory(tried=tried)).verdict
+
+    assert after_two_refusals(stable) is Verdict.EXHAUSTED
+    assert after_two_refusals("others") is Verdict.RECOMMENDED
+
+
 def test_fingerprints_tell_loads_and_settings_apart() -> None:
     ctx = picture(server()).context
     four, five = (Proposal("", {"preprocessing": ModelSettings(n, 16)}) for n in (4, 5))
