@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from slo_tuner.attainment import judge
 from slo_tuner.capacity.demand import arrivals
 from slo_tuner.capacity.server import ServerModel, build
-from slo_tuner.decision import Assessment, ObjectiveState, SLOState, Verdict
+from slo_tuner.decision import Assessment, Verdict
 from slo_tuner.diagnosis.bottleneck import find
 from slo_tuner.diagnosis.breakdown import breakdown, describe_missing
 from slo_tuner.diagnosis.rows import ModelTimes, Times, model_times
@@ -21,23 +21,21 @@ from slo_tuner.policy import Policy
 from slo_tuner.settings import PodSettings
 from slo_tuner.signal import Idle, Signal, Unknown, Value
 from slo_tuner.snapshot import LatencyBlock, PoolView, RequestTrace, ServerView
-from slo_tuner.stats import beta_cdf
-
-#: evidence of a miss has to be at least this long after the last action, and this sure
-EVIDENCE_S = 30.0
-SURE = 0.8
+from slo_tuner.urgency import missed, tight
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
     """One tick's view of a server, understood. `missing` says why numbers are not available; `missed` whether an
-    objective is missed on evidence from after the last action; `idle` is proven.
+    objective is missed on evidence from after the last action, `tight` whether one is met without the margin;
+    `idle` is proven.
     """
 
     context: Context
     assessment: Assessment
     rungs: tuple[Rung, ...]
     missed: bool
+    tight: bool
     idle: bool
     missing: str
 
@@ -56,9 +54,10 @@ def assess(
     breakdowns = tuple(b for p in view.pipelines if (b := breakdown(view, p, times)) is not None)
     idle = bool(view.pipelines) and all(isinstance(times[p.model], Idle) for p in view.pipelines)
     missing = "" if idle else _missing(view, times)
-    missed = not idle and _missed(view, objectives, memory, now)
-    needed = missed or ctx.stuck() > 0
-    rungs = climb(ctx, memory, needed, now)
+    late = not idle and missed(view, objectives, memory, now)
+    close = not idle and not late and tight(view, memory, policy, now)
+    needed = late or ctx.stuck() > 0
+    rungs = climb(ctx, memory, needed or close, now, scaling=needed)
     assessment = Assessment(
         objectives=objectives,
         breakdowns=breakdowns,
@@ -69,7 +68,7 @@ def assess(
         arrivals_rps=_arrivals(view, times),
         shortfall_gpus=_shortfall(ctx, rungs, needed),
     )
-    return Picture(ctx, assessment, rungs, missed, idle, missing)
+    return Picture(ctx, assessment, rungs, late, close, idle, missing)
 
 
 def _sane(view: ServerView) -> ServerView:
@@ -123,59 +122,6 @@ def _missing(view: ServerView, times: Mapping[str, Times]) -> str:
         p.model for p in view.pipelines if isinstance(t := times[p.model], ModelTimes) and not t.complete
     ]
     return f"{partial[0]}: counters of some ready pods are missing" if partial else ""
-
-
-def _missed(
-    view: ServerView, objectives: tuple[ObjectiveState, ...], memory: ServerMemory, now: float
-) -> bool:
-    """Whether some objective is missed, with a certainty of 80 %, by requests from after the last action alone.
-
-    A lever that is turned in vain costs a reload and is undone; waiting for 95 % costs minutes of misses.
-    """
-    if now - memory.last_action < EVIDENCE_S:
-        return False
-    for p in view.pipelines:
-        for o, state in (
-            (o, s) for o in p.objectives for s in objectives if s.model == p.model and s.objective == o.name
-        ):
-            after = now - memory.last_action
-            if o.quantile is None:
-                if state.state is SLOState.MISSED and after >= _span(view, p.model, state):
-                    return True
-                continue
-            counted = _recent(view, p.model, o.target_s, memory.last_action, now)
-            if counted is None:  # only the window's own figure: wait until all of it is from after the action
-                if after < _span(view, p.model, state) or state.attainment is None:
-                    continue
-                counted = state.attainment * state.requests, state.requests
-            within, total = counted
-            if total >= 50 and beta_cdf(o.quantile, 0.5 + within, 0.5 + total - within) >= SURE:
-                return True
-    return False
-
-
-def _span(view: ServerView, model: str, state: ObjectiveState) -> float:
-    """Seconds that the figure of an objective covers, by its source."""
-    if state.source.startswith("server summaries"):
-        return 60.0
-    spans = [h.window_s for h in view.gateway if h.model == model and h.source == state.source]
-    spans = spans or [r.window_s for r in view.rows if r.model == model]
-    return max((s for s in spans if math.isfinite(s)), default=60.0)
-
-
-def _recent(
-    view: ServerView, model: str, target_s: float, since: float, now: float
-) -> tuple[float, float] | None:
-    """(within, total) of the last two minutes at most, all after `since`, from blocks or else traces."""
-    start = max(since, now - 120.0)
-    blocks = [b for b in view.blocks if b.model == model and b.start >= start]
-    if blocks and all(b.misses is not None for b in blocks):
-        total = sum(b.requests + b.failures for b in blocks)
-        return total - sum((b.misses or 0.0) + b.failures for b in blocks), total
-    traces = [t for t in view.traces if t.model == model and t.start >= start]
-    if traces:
-        return float(sum(t.latency_s <= target_s for t in traces)), float(len(traces))
-    return None
 
 
 def _arrivals(view: ServerView, times: Mapping[str, Times]) -> Signal:

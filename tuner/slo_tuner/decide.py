@@ -57,7 +57,7 @@ def _act(picture: Picture, memory: ServerMemory, policy: Policy, now: float) -> 
         return _scale_down(picture, memory, fewer, now)
     if picture.idle:
         return _keep(picture, memory, Reason.IDLE, "no traffic")
-    if not picture.missed:
+    if not picture.missed and not (picture.tight and recommended(picture.rungs)):
         return _keep(picture, memory, *_calm_word(picture))
     return _repair(picture, memory, policy, now)
 

@@ -46,8 +46,13 @@ class Rung:
     fingerprint: str = ""
 
 
-def climb(ctx: Context, memory: ServerMemory, needed: bool, now: float) -> tuple[Rung, ...]:
-    """Every lever's word, cheapest first; the first one that is predicted to help is Recommended when `needed`."""
+def climb(
+    ctx: Context, memory: ServerMemory, needed: bool, now: float, *, scaling: bool = True
+) -> tuple[Rung, ...]:
+    """Every lever's word, cheapest first; the first one that is predicted to help is Recommended when `needed`.
+
+    Without `scaling` none that takes more GPUs is.
+    """
     rungs: list[Rung] = []
     chosen = not needed
     for lever in sorted(LEVERS, key=lambda one: one.price):
@@ -55,6 +60,7 @@ def climb(ctx: Context, memory: ServerMemory, needed: bool, now: float) -> tuple
         if (
             not chosen
             and rung.proposal is not None
+            and (scaling or rung.proposal.replicas is None)
             and rung.advice.verdict is Verdict.ELIGIBLE
             and _helps(ctx, rung)
         ):

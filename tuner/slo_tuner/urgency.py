@@ -1,0 +1,98 @@
+"""Whether something has to be done: an objective that is missed, or met without its margin.
+
+Only requests from after the last action count: windows from before it never trigger a second one.
+"""
+
+from __future__ import annotations
+
+import math
+
+from slo_tuner.decision import ObjectiveState, SLOState
+from slo_tuner.memory import ServerMemory
+from slo_tuner.policy import Policy
+from slo_tuner.snapshot import ServerView
+from slo_tuner.stats import beta_cdf
+
+#: evidence of a miss has to be at least this long after the last action, and this sure
+EVIDENCE_S = 30.0
+SURE = 0.8
+#: nothing is missed yet, so there is time for a longer look
+TIGHT_EVIDENCE_S = 60.0
+TIGHT_REQUESTS = 300
+
+
+def missed(
+    view: ServerView, objectives: tuple[ObjectiveState, ...], memory: ServerMemory, now: float
+) -> bool:
+    """Whether some objective is missed, with a certainty of 80 %, by requests from after the last action alone.
+
+    A lever that is turned in vain costs a reload and is undone; waiting for 95 % costs minutes of misses.
+    """
+    if now - memory.last_action < EVIDENCE_S:
+        return False
+    for p in view.pipelines:
+        for o, state in (
+            (o, s) for o in p.objectives for s in objectives if s.model == p.model and s.objective == o.name
+        ):
+            after = now - memory.last_action
+            if o.quantile is None:
+                if state.state is SLOState.MISSED and after >= _span(view, p.model, state):
+                    return True
+                continue
+            counted = _recent(view, p.model, o.target_s, memory.last_action, now)
+            if counted is None:  # only the window's own figure: wait until all of it is from after the action
+                if after < _span(view, p.model, state) or state.attainment is None:
+                    continue
+                counted = state.attainment * state.requests, state.requests
+            within, total = counted
+            if total >= 50 and beta_cdf(o.quantile, 0.5 + within, 0.5 + total - within) >= SURE:
+                return True
+    return False
+
+
+def _span(view: ServerView, model: str, state: ObjectiveState) -> float:
+    """Seconds that the figure of an objective covers, by its source."""
+    if state.source.startswith("server summaries"):
+        return 60.0
+    spans = [h.window_s for h in view.gateway if h.model == model and h.source == state.source]
+    spans = spans or [r.window_s for r in view.rows if r.model == model]
+    return max((s for s in spans if math.isfinite(s)), default=60.0)
+
+
+def _recent(
+    view: ServerView, model: str, target_s: float, since: float, now: float
+) -> tuple[float, float] | None:
+    """(within, total) of the last two minutes at most, all after `since`, from blocks or else traces."""
+    start = max(since, now - 120.0)
+    blocks = [b for b in view.blocks if b.model == model and b.start >= start]
+    if blocks and all(b.misses is not None for b in blocks):
+        total = sum(b.requests + b.failures for b in blocks)
+        return total - sum((b.misses or 0.0) + b.failures for b in blocks), total
+    traces = [t for t in view.traces if t.model == model and t.start >= start]
+    if traces:
+        return float(sum(t.latency_s <= target_s for t in traces)), float(len(traces))
+    return None
+
+
+def tight(view: ServerView, memory: ServerMemory, policy: Policy, now: float) -> bool:
+    """Whether some quantile lies, with a certainty of 80 %, less than the policy's margin below its target.
+
+    Worth a lever that costs no GPU, never a replica. Only traces tell: histograms have no bound there.
+    """
+    if now - memory.last_action < TIGHT_EVIDENCE_S:
+        return False
+    for p in view.pipelines:
+        times = [t.latency_s for t in view.traces if t.model == p.model and _counts(t.start, memory, now)]
+        if len(times) < TIGHT_REQUESTS:
+            continue
+        for o in p.objectives:
+            if o.quantile is None:
+                continue
+            within = sum(t <= o.target_s * (1.0 - policy.margin) for t in times)
+            if beta_cdf(o.quantile, 0.5 + within, 0.5 + len(times) - within) >= SURE:
+                return True
+    return False
+
+
+def _counts(start: float, memory: ServerMemory, now: float) -> bool:
+    return start >= max(memory.last_action, now - 120.0)
