@@ -164,7 +164,7 @@ def test_history_and_events_tell_the_repair(serving: Serving) -> None:
     assert all(d.message for d in told)
     started, verdict, everywhere, confirmed = told
     assert "preprocessing 1 → " in started.message
-    assert "better over" in verdict.message
+    assert " over " in verdict.message
     assert verdict.evidence["latency_change_percent"] < 0
     assert "all 2 pods" in everywhere.message
     assert confirmed.evidence["blocks"] >= 3 or "verdict stands" in confirmed.message
