@@ -21,6 +21,8 @@ from tests.e2e.small_server import DEPLOYMENT, MEMBERS, MODEL, RESOURCE, Manifes
 from tests.e2e.waiting import until
 
 CHILDREN = "deployment,service,secret,configmap,poddisruptionbudget,networkpolicy"
+#: label of everything that the operator makes for the resource
+OURS = f"{LABEL_RESOURCE}={RESOURCE}"
 #: what lives on in an object whose status moves by itself
 _MOVING = ("resourceVersion", "managedFields")
 
@@ -29,10 +31,11 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Serving:
-    """The InferenceSLO `assistant` with the server `chat`, in `namespace`."""
+    """The InferenceSLO `assistant` with the server `chat`, in `namespace`; `selector` finds its pods."""
 
     cluster: Cluster
     namespace: str
+    selector: str = OURS
 
     # -- there and away ------------------------------------------------------------------------------------------------
 
@@ -132,8 +135,7 @@ class Serving:
 
     def children(self) -> dict[str, str]:
         """Kind/name → version of every child, of those with a moving status a digest of all but that."""
-        selector = f"{LABEL_RESOURCE}={RESOURCE}"
-        items = json.loads(self.kubectl("get", CHILDREN, "-l", selector, "-o", "json"))["items"]
+        items = json.loads(self.kubectl("get", CHILDREN, "-l", OURS, "-o", "json"))["items"]
         return {f"{item['kind']}/{item['metadata']['name']}": _version(item) for item in items}
 
     def version(self) -> str:
@@ -153,10 +155,10 @@ class Serving:
 
     # -- its pods ------------------------------------------------------------------------------------------------------
 
-    def pods(self, selector: str = f"{LABEL_RESOURCE}={RESOURCE}") -> list[Pod]:
+    def pods(self) -> list[Pod]:
         """The pods that are ready and stay, by name."""
         key = self._key()
-        items = json.loads(self.kubectl("get", "pods", "-l", selector, "-o", "json"))["items"]
+        items = json.loads(self.kubectl("get", "pods", "-l", self.selector, "-o", "json"))["items"]
         return sorted((_pod(item, key) for item in items if _serves(item)), key=lambda pod: pod.name)
 
     def _key(self) -> str:

@@ -1,11 +1,11 @@
 """Replicas within the pool, and servers that belong to somebody else."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from devcluster.cluster import Cluster
-from tests.e2e.pods import Pod
 from tests.e2e.serving import Serving, close_all
 from tests.e2e.small_server import DEPLOYMENT, MEMBERS, inference_slo, open_deployment
 from tests.e2e.system import Operator
@@ -36,9 +36,15 @@ def servers(installed: Cluster) -> Iterator[dict[str, Serving]]:
         "adopted": [*open_deployment("loop-adopted"), adopted],
     }
     found = {name: Serving(installed, f"loop-{name}") for name in manifests}
+    found["adopted"] = replace(found["adopted"], selector="app=triton")
     try:
         for name, serving in found.items():
             serving.open(*manifests[name])
+        for serving in found.values():
+            serving.await_ready(1)
+        # the short one waits for its clients: who comes first gets the GPUs that are left
+        found["growing"].send(RATE_RPS)
+        found["adopted"].send(RATE_RPS)
         yield found
     finally:
         close_all(list(found.values()))
@@ -46,8 +52,6 @@ def servers(installed: Cluster) -> Iterator[dict[str, Serving]]:
 
 def test_a_load_that_needs_both_replicas_gets_both_within_the_pool(servers: dict[str, Serving]) -> None:
     growing = servers["growing"]
-    growing.await_ready(1)
-    growing.send(RATE_RPS)
     scaled = growing.await_decision("ScaledUp")
     assert "1 → 2 replicas" in scaled.message
     growing.await_ready(2)
@@ -63,7 +67,6 @@ def test_who_needs_more_gpus_than_are_left_is_told_how_many_are_missing(
     servers: dict[str, Serving], operator: Operator
 ) -> None:
     short = servers["short"]
-    short.await_ready(1)
     short.send(RATE_RPS)
     condition = short.await_condition("CapacityAvailable", "False")
     assert condition.reason == "NoCapacity"
@@ -85,15 +88,8 @@ def test_an_adopted_server_is_diagnosed_and_advised_on_and_never_changed(
     servers: dict[str, Serving], operator: Operator
 ) -> None:
     adopted = servers["adopted"]
-
-    def pods() -> list[Pod]:
-        return adopted.pods("app=triton")
-
-    until("the pod ready", pods, 180)
-    until("the gateway to know it", lambda: len(adopted.load()["endpoints"]) == 1)
     deployment = adopted.get("deployment", DEPLOYMENT)
-    as_found = [pod.config(model) for pod in pods() for model in MEMBERS]
-    adopted.send(RATE_RPS)
+    as_found = [pod.config(model) for pod in adopted.pods() for model in MEMBERS]
 
     def advised() -> bool:
         models = adopted.status().models
@@ -116,8 +112,8 @@ def test_an_adopted_server_is_diagnosed_and_advised_on_and_never_changed(
         assert status.last_decision is not None
         assert (status.last_decision.reason, status.history) == ("ObserveOnly", [])
     after = adopted.get("deployment", DEPLOYMENT)
-    assert after["metadata"]["generation"] == deployment["metadata"]["generation"]
+    assert after["metadata"]["generation"] == deployment["metadata"]["generation"] == 1
     assert after["spec"] == deployment["spec"]
-    assert [pod.config(model) for pod in pods() for model in MEMBERS] == as_found
+    assert [pod.config(model) for pod in adopted.pods() for model in MEMBERS] == as_found
     assert adopted.children() == {}
     adopted.assert_none_failed()
