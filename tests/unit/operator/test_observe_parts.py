@@ -24,7 +24,7 @@ from slo_operator.observe.reflector import Reflector
 from slo_operator.observe.roles import with_gpu_users, with_roles
 from slo_operator.observe.traces import TraceBuffer, TraceFormatError
 from slo_tuner.settings import ModelSettings
-from slo_tuner.snapshot import EnsembleStep, ModelConfig, Pipeline, RequestTrace
+from slo_tuner.snapshot import EnsembleStep, ModelConfig, Pipeline, RequestTrace, StageTime
 from tests.unit.operator.fakes import POOL, Clock, FakeKube, node
 
 SAMPLE = json.loads((Path(__file__).parent / "data" / "otlp_sample.json").read_text(encoding="utf-8"))

@@ -18,10 +18,16 @@ from slo_tuner.stats import quantile
 VARIANTS = (("small", 0.5), ("base", 0.3), ("large", 0.2))
 
 
-def as_found(preprocess_s: float = 0.028, routing: str = "least", instances: int = 2) -> Scenario:
+def as_found(
+    preprocess_s: float = 0.028, routing: str = "least", instances: int = 2, jitter: float = 0.25
+) -> Scenario:
     """Two pods of two GPUs: one preprocessing process of 28 ms, forward 114 + 6 × batch ms, batching off."""
     forward = tuple(SimModel(f"forward-{v}", 0.114, 0.006, 0.01, 0.25) for v, _ in VARIANTS)
-    models = (SimModel("preprocessing", preprocess_s, 0.0, 0.25), *forward, SimModel("postprocessing", 0.002))
+    models = (
+        SimModel("preprocessing", preprocess_s, 0.0, jitter),
+        *forward,
+        SimModel("postprocessing", 0.002),
+    )
     start = {m.name: ModelSettings(instances, 16) for m in forward}
     start["preprocessing"] = ModelSettings(1, 16)
     start["postprocessing"] = ModelSettings(2, 16)

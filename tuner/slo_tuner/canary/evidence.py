@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from slo_tuner.canary.effect import Point
 from slo_tuner.snapshot import LatencyBlock
 from slo_tuner.stats import mean
 
@@ -65,7 +66,7 @@ def requests(p: Period, pods: Collection[str]) -> float:
     return math.fsum(b.requests for b in p.blocks if b.pod in pods)
 
 
-def log_latency(p: Period, canary: str, peers: Collection[str]) -> list[float]:
+def log_latency(p: Period, canary: str, peers: Collection[str]) -> list[Point]:
     """log(canary ÷ peers) of mean latency, averaged over the pipelines."""
 
     def one(cell: _Cell) -> float | None:
@@ -87,23 +88,23 @@ def levels(p: Period, pods: Collection[str] | None = None) -> list[float]:
         values = [v for m in _models(cell) if (v := _mean_latency(cell, chosen, m)) is not None]
         return mean([math.log(v) for v in values]) if values else None
 
-    return _per_block(p, one)
+    return [x.figure for x in _per_block(p, one)]
 
 
-def misses(p: Period, canary: str, peers: Collection[str]) -> list[float]:
+def misses(p: Period, canary: str, peers: Collection[str]) -> list[Point]:
     """Differences of the shares of requests over the target."""
-    return [a - b for a, b in _miss_pairs(p, canary, peers)]
+    return _miss_differences(p, canary, peers, lambda share: share)
 
 
-def root_misses(p: Period, canary: str, peers: Collection[str]) -> list[float]:
+def root_misses(p: Period, canary: str, peers: Collection[str]) -> list[Point]:
     """Differences of the square roots of miss shares. Misses come in bursts, so that their spread grows with their
     number; the root makes it even, and one bad block of the peers does not hide nine better ones."""
-    return [math.sqrt(a) - math.sqrt(b) for a, b in _miss_pairs(p, canary, peers)]
+    return _miss_differences(p, canary, peers, math.sqrt)
 
 
 def miss_levels(p: Period) -> list[float]:
     pods = p.pods
-    return _per_block(p, lambda cell: _miss_share(cell, pods))
+    return [x.figure for x in _per_block(p, lambda cell: _miss_share(cell, pods))]
 
 
 def miss_share(p: Period, pods: Collection[str]) -> float | None:
@@ -124,7 +125,7 @@ def stage_times(p: Period, canary: str, peers: Collection[str], stages: Collecti
     return _stage_times(p.blocks, canary, peers, stages)
 
 
-def log_stages(p: Period, canary: str, peers: Collection[str], stages: Collection[str]) -> list[float]:
+def log_stages(p: Period, canary: str, peers: Collection[str], stages: Collection[str]) -> list[Point]:
     """log(canary ÷ peers) of the time at the changed stages per request."""
 
     def one(cell: _Cell) -> float | None:
@@ -141,8 +142,9 @@ def mean_latency(p: Period, pods: Collection[str]) -> float | None:
     return math.fsum(b.latency_sum_s for b in mine) / n if n > 0 else None
 
 
-def _per_block(p: Period, figure: Callable[[_Cell], float | None]) -> list[float]:
-    return [x for cell in p.cells.values() if (x := figure(cell)) is not None]
+def _per_block(p: Period, figure: Callable[[_Cell], float | None]) -> list[Point]:
+    found = ((cell, figure(cell)) for cell in p.cells.values())
+    return [Point(x, math.fsum(b.requests for b in cell)) for cell, x in found if x is not None]
 
 
 def _models(cell: _Cell) -> list[str]:
@@ -156,13 +158,14 @@ def _mean_latency(cell: _Cell, pods: Collection[str], model: str) -> float | Non
     return seconds / n if n >= MIN_REQUESTS and seconds > 0 else None
 
 
-def _miss_pairs(p: Period, canary: str, peers: Collection[str]) -> list[tuple[float, float]]:
-    found = []
-    for cell in p.cells.values():
+def _miss_differences(
+    p: Period, canary: str, peers: Collection[str], scale: Callable[[float], float]
+) -> list[Point]:
+    def one(cell: _Cell) -> float | None:
         a, b = _miss_share(cell, [canary]), _miss_share(cell, peers)
-        if a is not None and b is not None:
-            found.append((a, b))
-    return found
+        return None if a is None or b is None else scale(a) - scale(b)
+
+    return _per_block(p, one)
 
 
 def _miss_share(cell: _Cell, pods: Collection[str]) -> float | None:
