@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,7 @@ class Serving:
 
     def open(self, *manifests: Manifest) -> None:
         """Apply to a new namespace, with a gateway that does not send yet."""
+        until(f"the former {self.namespace} gone", lambda: not self.is_there(), 150)
         self.cluster.kubectl("create", "namespace", self.namespace)
         until("a service account", lambda: self.exists("serviceaccount", "default"))
         self.apply(*manifests)
@@ -55,6 +56,11 @@ class Serving:
     def close(self) -> None:
         """Delete the namespace; fails when something in it does not end."""
         self.cluster.kubectl("delete", "namespace", self.namespace, "--wait", "--timeout=150s", timeout=180)
+
+    def is_there(self) -> bool:
+        """Whether the namespace exists, be it that it ends."""
+        found = self.cluster.kubectl("get", "namespace", self.namespace, "--ignore-not-found", "-o", "name")
+        return bool(found.strip())
 
     # -- kubectl -------------------------------------------------------------------------------------------------------
 
@@ -226,19 +232,12 @@ class Serving:
         return f"http://{until('the gateway', look)}:8080"
 
 
-def close_all(servings: Sequence[Serving]) -> None:
-    """Delete their namespaces side by side, and wait for the last."""
+def leave(servings: Iterable[Serving]) -> None:
+    """Delete their namespaces, and let them end while something else begins."""
     for serving in servings:
         serving.cluster.kubectl(
             "delete", "namespace", serving.namespace, "--wait=false", "--ignore-not-found"
         )
-    for serving in servings:
-        until(f"{serving.namespace} gone", lambda s=serving: not _has_namespace(s), 150)  # type: ignore[misc]
-
-
-def _has_namespace(serving: Serving) -> bool:
-    name = serving.cluster.kubectl("get", "namespace", serving.namespace, "--ignore-not-found", "-o", "name")
-    return bool(name.strip())
 
 
 def _serves(pod: Json) -> bool:

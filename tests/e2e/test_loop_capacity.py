@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 
 from devcluster.cluster import Cluster
-from tests.e2e.serving import Serving, close_all
+from tests.e2e.serving import Serving, leave
 from tests.e2e.small_server import DEPLOYMENT, MEMBERS, inference_slo, open_deployment
 from tests.e2e.system import Operator
 from tests.e2e.waiting import until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]  # the images may have to be built first
 
 MEAN = {"mean": "300ms"}
 #: one pod with one process would be busy 0.85 of the time, and requests wait longer than they are served
@@ -47,7 +47,7 @@ def servers(installed: Cluster) -> Iterator[dict[str, Serving]]:
         found["adopted"].send(RATE_RPS)
         yield found
     finally:
-        close_all(list(found.values()))
+        leave(found.values())
 
 
 def test_a_load_that_needs_both_replicas_gets_both_within_the_pool(servers: dict[str, Serving]) -> None:

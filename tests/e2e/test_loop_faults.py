@@ -11,12 +11,12 @@ import pytest
 from devcluster.cluster import Cluster
 from slo_tuner.canary import Comparison
 from tests.e2e.aa import Recorder, looks
-from tests.e2e.serving import Serving, close_all
+from tests.e2e.serving import Serving, leave
 from tests.e2e.small_server import FORWARD, PREPROCESSING, RESOURCE, inference_slo
 from tests.e2e.system import Operator
 from tests.e2e.waiting import until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]  # the images may have to be built first
 
 MEAN = {"mean": "300ms"}
 STARVED = {"mean": "270ms"}
@@ -60,7 +60,7 @@ def servers(installed: Cluster) -> Iterator[dict[str, Serving]]:
             found[name].send(rate)
         yield found
     finally:
-        close_all(list(found.values()))
+        leave(found.values())
 
 
 @pytest.fixture(scope="module")
