@@ -33,7 +33,8 @@ class ForwardInstances:
         if each is None or free is None:
             return "GPU memory unknown"
         if each > free:
-            return f"no GPU memory: an instance takes about {each / 1024:.1f} GiB, {free / 1024:.1f} GiB are free"
+            left = max(0.0, free) / 1024
+            return f"no GPU memory: an instance takes about {each / 1024:.1f} GiB, {left:.1f} GiB are free"
         return None
 
     def propose(self, ctx: Context) -> Proposal | None:
