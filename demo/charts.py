@@ -9,7 +9,7 @@ from html import escape
 
 from demo.series import Band, Pin, Points
 
-WIDTH, LEFT, RIGHT = 1080.0, 52.0, 14.0
+WIDTH, LEFT, RIGHT = 1080.0, 66.0, 14.0
 PIN_ROW, BAND_STRIP = 20.0, 22.0
 
 

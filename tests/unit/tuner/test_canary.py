@@ -109,6 +109,14 @@ class TestOneLook:
         assert found.comparison is Comparison.INCONCLUSIVE
         assert found.final
 
+    def test_a_load_that_had_moved_before_the_change_does_not_disturb_it(self) -> None:
+        """Traffic doubled 40 s before the canary began; from then on the load stayed as it was."""
+        quiet = [blocks_of(p, [0.2] * 4, start=BEGUN - 100.0, n=50.0) for p in ("a", "b")]
+        busy = [blocks_of(p, NOISY[:4], start=BEGUN - 50.0, n=100.0) for p in ("a", "b")]
+        found = look(blocks_of("a", FASTER, n=100.0), blocks_of("b", NOISY, n=100.0), *quiet, *busy)
+        assert found.comparison is Comparison.BETTER
+        assert found.evidence["load_ratio"] == 1.0
+
     def test_a_slower_node_is_not_the_settings_fault(self) -> None:
         """Pod a was 20 % slower before the change and still is: nothing changed."""
         before = [0.20, 0.30, 0.21, 0.29, 0.20, 0.30]

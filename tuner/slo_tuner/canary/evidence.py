@@ -15,6 +15,10 @@ from slo_tuner.snapshot import LatencyBlock
 from slo_tuner.stats import mean
 
 MIN_REQUESTS = 5.0
+#: blocks over which the present load is told, and by which the stretch grows backwards: bursts recur within these
+PRESENT_BLOCKS = 4
+STEP_BLOCKS = 2
+SAME_LOAD = 0.8
 
 _Cell = Sequence[LatencyBlock]
 
@@ -54,6 +58,20 @@ def period(blocks: Iterable[LatencyBlock], pods: Collection[str]) -> Period:
         if {b.pod for b in cell if b.requests > 0} >= set(pods)
     }
     return Period(complete)
+
+
+def at_present_load(p: Period) -> Period:
+    """The latest stretch of the period whose load is that of its end. What came before a step of the traffic is no
+    measure of what comes after it, and no sign that the load moves now."""
+    cells = list(p.cells.items())
+    begin = max(0, len(cells) - PRESENT_BLOCKS)
+    present = Period(dict(cells[begin:])).rate
+    while begin > 0:
+        earlier = Period(dict(cells[max(0, begin - STEP_BLOCKS) : begin])).rate
+        if not SAME_LOAD * present <= earlier <= present / SAME_LOAD:
+            break
+        begin = max(0, begin - STEP_BLOCKS)
+    return Period(dict(cells[begin:]))
 
 
 def sound(b: LatencyBlock) -> bool:

@@ -100,7 +100,7 @@ def compare(view: ServerView, change: Change, policy: Policy, now: float) -> Fin
     served = ev.requests(after, [canary])
     if served < policy.min_samples:
         return _early(f"{served:.0f} of {policy.min_samples} requests seen", "requests", served)
-    before = period(_before(blocks, change), [canary, *peers])
+    before = _before(blocks, change, [canary, *peers])
     looks = max(change.looks + 1, len(after) // blocks_per_look(policy))
     return _look(view, after, before, canary, peers, change, policy, looks)
 
@@ -245,7 +245,7 @@ def confirm(view: ServerView, change: Change, policy: Policy) -> Finding:
     blocks = [b for b in view.blocks if ev.sound(b)]
     pods = [p.name for p in view.ready_pods]
     after = period((b for b in blocks if b.start >= change.since), pods)
-    before = period(_before(blocks, change), pods)
+    before = _before(blocks, change, pods)
     if len(after) < blocks_per_look(policy):
         return Finding(Comparison.EARLY, f"{len(after)} of {blocks_per_look(policy)} blocks seen")
     whole = shift(ev.levels(after), ev.levels(before))
@@ -262,10 +262,11 @@ def confirm(view: ServerView, change: Change, policy: Policy) -> Finding:
     return Finding(Comparison.BETTER, tell("confirmed", seen), seen, True)
 
 
-def _before(blocks: Sequence[LatencyBlock], change: Change) -> list[LatencyBlock]:
-    """Blocks from between the last action and this change, five minutes at most."""
+def _before(blocks: Sequence[LatencyBlock], change: Change, pods: Sequence[str]) -> Period:
+    """The time between the last action and this change, five minutes at most, at the load under which it began."""
     valid_from = max(change.baseline.get("valid_from", 0.0), change.started - HISTORY_S)
-    return [b for b in blocks if valid_from <= b.start and b.start + b.seconds <= change.started]
+    mine = (b for b in blocks if valid_from <= b.start and b.start + b.seconds <= change.started)
+    return ev.at_present_load(period(mine, pods))
 
 
 def _traffic_share(after: Period, canary: str, peers: Sequence[str]) -> float:
