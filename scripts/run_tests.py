@@ -28,7 +28,7 @@ PYTHON = sys.executable
 #: what an interrupted stage gets to take its cluster down
 CLEANUP_SECONDS = 120
 #: markers of tests that no other stage may collect
-HEAVY = ("integration", "triton", "e2e", "goal")
+HEAVY = ("integration", "triton", "e2e", "loop", "goal")
 
 
 #: how a skipped test says that it ran and showed nothing either way
@@ -47,7 +47,7 @@ class Stage:
     command: tuple[str, ...] = ()
     marker: str = ""
     root: bool = False
-    goal: bool = False
+    long: bool = False
     beside: bool = False
     minutes: int = 30
 
@@ -63,7 +63,8 @@ STAGES = (
           ("bash", "scripts/check_install_minimal.sh"), root=True, beside=True),
     Stage("go", "the Go parts of the development cluster", ("bash", "scripts/check_go.sh"), beside=True),
     Stage("e2e", "on a development cluster", marker="e2e", root=True, minutes=45),
-    Stage("goal", "the demo and its goals", marker="goal", root=True, goal=True, minutes=65),
+    Stage("loop", "the loop and its faults on that cluster", marker="loop", root=True, long=True, minutes=45),
+    Stage("goal", "the demo and its goals", marker="goal", root=True, long=True, minutes=65),
 )  # fmt: skip
 
 
@@ -169,7 +170,7 @@ def run_all(stages: list[Stage], one: Callable[[Stage], Counts]) -> dict[str, Co
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     names = [stage.name for stage in STAGES]
     parser = argparse.ArgumentParser(prog="run_tests.py", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="without the goal run")
+    parser.add_argument("--quick", action="store_true", help="without the tests of the loop and the goal run")
     parser.add_argument("--only", action="append", metavar="STAGE", choices=names, help="may be repeated")
     parser.add_argument(
         "--minutes", type=float, default=240, help="for everything; what is not done by then has failed"
@@ -185,7 +186,7 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = [
         stage
         for stage in STAGES
-        if (not options.only or stage.name in options.only) and not (options.quick and stage.goal)
+        if (not options.only or stage.name in options.only) and not (options.quick and stage.long)
     ]
     left_out = [stage for stage in chosen if stage.root and os.geteuid() != 0]
     began = time.monotonic()

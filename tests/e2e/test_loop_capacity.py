@@ -11,7 +11,7 @@ from tests.e2e.small_server import DEPLOYMENT, MEMBERS, inference_slo, open_depl
 from tests.e2e.system import Operator
 from tests.e2e.waiting import until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]  # the images may have to be built first
+pytestmark = [pytest.mark.loop, pytest.mark.timeout(900)]  # the images may have to be built first
 
 MEAN = {"mean": "300ms"}
 #: one pod with one process would be busy 0.85 of the time, and requests wait longer than they are served

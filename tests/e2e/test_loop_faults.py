@@ -16,7 +16,7 @@ from tests.e2e.small_server import FORWARD, PREPROCESSING, RESOURCE, inference_s
 from tests.e2e.system import Operator
 from tests.e2e.waiting import until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]  # the images may have to be built first
+pytestmark = [pytest.mark.loop, pytest.mark.timeout(900)]  # the images may have to be built first
 
 MEAN = {"mean": "300ms"}
 STARVED = {"mean": "270ms"}

@@ -19,7 +19,7 @@ from tests.e2e.small_server import DEPLOYMENT, POSTPROCESSING, PREPROCESSING, RE
 from tests.e2e.system import Operator, prometheus
 from tests.e2e.waiting import until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]  # the images may have to be built first
+pytestmark = [pytest.mark.loop, pytest.mark.timeout(900)]  # the images may have to be built first
 
 RATE_RPS = 18
 LEVER = "preprocess_instances"
