@@ -10,6 +10,9 @@ import aiohttp
 
 from devcluster.gateway.records import Record, from_row
 
+#: names of pods that became ready appear in DNS within its cache time
+RESOLVE_S = 30.0
+
 
 class GatewayClient:
     """Drives the load; `records` grows with each `fetch`.
@@ -23,7 +26,14 @@ class GatewayClient:
         self.records: list[Record] = []
 
     async def start(self, name: str, rate_rps: float, seed: int) -> float:
-        """Begin an endless phase with the demo's bursts and mix; returns the Unix time of its 0 s."""
+        """Begin an endless phase with the demo's bursts and mix; returns the Unix time of its 0 s.
+
+        Waits until the gateway has resolved the Service: a request before that has nowhere to go. Raises
+        TimeoutError after 30 s.
+        """
+        async with asyncio.timeout(RESOLVE_S):
+            while not (await self.status())["endpoints"]:  # noqa: ASYNC110 - it happens in another process
+                await asyncio.sleep(0.2)
         self._next = int((await self.status())["total"])  # what an earlier run sent is not this one's
         found = await self._post("/phase", {"name": name, "rate": rate_rps, "seed": seed})
         return float(found["started"])
