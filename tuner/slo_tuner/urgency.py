@@ -45,7 +45,7 @@ def missed(
                     continue
                 counted = state.attainment * state.requests, state.requests
             within, total = counted
-            if total >= 50 and beta_cdf(o.quantile, 0.5 + within, 0.5 + total - within) >= SURE:
+            if total >= 50 and _chance_missed(o.quantile, within, total) >= SURE:
                 return True
     return False
 
@@ -89,9 +89,15 @@ def tight(view: ServerView, memory: ServerMemory, policy: Policy, now: float) ->
             if o.quantile is None:
                 continue
             within = sum(t <= o.target_s * (1.0 - policy.margin) for t in times)
-            if beta_cdf(o.quantile, 0.5 + within, 0.5 + len(times) - within) >= SURE:
+            if _chance_missed(o.quantile, within, len(times)) >= SURE:
                 return True
     return False
+
+
+def _chance_missed(quantile: float, within: float, total: float) -> float:
+    """Probability that fewer than `quantile` of the requests are within the target, by the Beta(½, ½) prior."""
+    missed_by = max(0.0, total - within)  # first, or ½ is lost in the rounding of a large total
+    return beta_cdf(quantile, 0.5 + max(0.0, within), 0.5 + missed_by)
 
 
 def _counts(start: float, memory: ServerMemory, now: float) -> bool:

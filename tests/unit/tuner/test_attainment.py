@@ -12,6 +12,7 @@ from slo_tuner.decision import ObjectiveState, SLOState
 from slo_tuner.diagnosis.rows import model_times
 from slo_tuner.objectives import Objective
 from slo_tuner.snapshot import GatewayHistogram, RequestTrace, ServerView
+from slo_tuner.urgency import _chance_missed
 from tests.unit.tuner.builders import PIPELINE, histogram, pod, row, server
 
 P99 = Objective("latency", 0.99, 0.3)
@@ -113,3 +114,8 @@ def test_means_alone_do_not_carry_a_quantile_but_carry_a_mean() -> None:
     assert judged(view).state is SLOState.NOT_MEASURABLE
     assert judged(view, Objective("latency", None, 0.25)).state is SLOState.MET
     assert judged(view, Objective("latency", None, 0.15)).state is SLOState.MISSED
+
+
+@pytest.mark.parametrize(("within", "total"), [(2.0**52, 2.0**52), (0.0, 2.0**52), (-5.0, 10.0)])
+def test_counts_that_no_server_reaches_do_not_break_the_judgement(within: float, total: float) -> None:
+    assert 0.0 <= _chance_missed(0.99, within, total) <= 1.0
