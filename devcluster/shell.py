@@ -1,9 +1,11 @@
 """Running programs, errors that a person can read, and progress lines with times."""
 
+import contextlib
+import fcntl
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -46,6 +48,15 @@ def write(path: Path, text: str, mode: int = 0o644) -> None:
     path.touch(mode)
     path.write_text(text)
     path.chmod(mode)
+
+
+@contextlib.contextmanager
+def exclusive(lock: Path) -> Iterator[None]:
+    """Hold a lock file; whoever comes second waits. The kernel frees it when the holder is killed."""
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
 
 
 class Progress:

@@ -1,8 +1,6 @@
 """Pods to look at a cluster from inside: a shell, a small web server, and kubectl as a client that verifies TLS."""
 
 import json
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +9,7 @@ from devcluster import golang
 from devcluster.cluster import Cluster
 from devcluster.scratch_image import write_scratch_image
 from devcluster.shell import ClusterError
+from tests.e2e.waiting import eventually
 
 IMAGE = "inferenceslo/probe:dev"
 _BUSYBOX = Path("/bin/busybox")
@@ -24,14 +23,6 @@ def probe_archive() -> Path:
         files = {"/bin/busybox": _BUSYBOX, "/bin/sh": _BUSYBOX, "/bin/kubectl": binary}
         write_scratch_image(archive, IMAGE, files, ["/bin/sh"])
     return archive
-
-
-def eventually(what: str, done: Callable[[], bool], timeout: float = 60.0) -> None:
-    """Wait until something is so."""
-    deadline = time.monotonic() + timeout
-    while not done():
-        assert time.monotonic() < deadline, f"not {what} after {timeout:.0f} s"
-        time.sleep(0.3)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ from devcluster.layout import REPOSITORY
 from devcluster.processes import Supervisor
 from devcluster.ranges import Ranges
 from devcluster.shell import ClusterError, run
-from tests.e2e.probes import Bench, eventually
+from tests.e2e.probes import Bench
+from tests.e2e.waiting import eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 

@@ -2,13 +2,12 @@
 
 import json
 import re
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
@@ -19,6 +18,7 @@ from devcluster.layout import PACKAGE, REPOSITORY
 from devcluster.processes import Supervisor
 from devcluster.scratch_image import write_scratch_image
 from devcluster.shell import ClusterError
+from tests.e2e.waiting import eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -26,8 +26,6 @@ NODE = "a100-node-0"
 NAMESPACE = "gpu-emulation"
 IMAGE = "docker.io/inferenceslo/testpod:dev"
 IDENTITY = re.compile(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-
-T = TypeVar("T")
 
 
 @pytest.fixture(scope="module")
@@ -250,17 +248,6 @@ class Tenant:
             return found if len(found) >= at_least else []
 
         return eventually(expression, answer)
-
-
-def eventually(what: str, look: Callable[[], T | None], seconds: float = 60.0) -> T:
-    """The first true answer of `look`; fails when there is none for so many seconds."""
-    deadline = time.monotonic() + seconds
-    while True:
-        found = look()
-        if found:
-            return found
-        assert time.monotonic() < deadline, f"{what}: not within {seconds:.0f} s"
-        time.sleep(0.5)
 
 
 def fetch(url: str) -> str | None:

@@ -16,3 +16,8 @@ def until(what: str, look: Callable[[], T | None], seconds: float = 90.0, pause:
             return found
         assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
         time.sleep(pause)
+
+
+def eventually(what: str, look: Callable[[], T | None]) -> T:
+    """`until` for what a node does within a minute."""
+    return until(what, look, seconds=60.0, pause=0.3)

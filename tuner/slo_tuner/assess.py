@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from slo_tuner.attainment import judge
+from slo_tuner.canary.evidence import sound
 from slo_tuner.capacity.demand import arrivals
 from slo_tuner.capacity.server import ServerModel, build
 from slo_tuner.decision import Assessment, Verdict
@@ -20,7 +21,7 @@ from slo_tuner.memory import ServerMemory
 from slo_tuner.policy import Policy
 from slo_tuner.settings import PodSettings
 from slo_tuner.signal import Idle, Signal, Unknown, Value
-from slo_tuner.snapshot import LatencyBlock, PoolView, RequestTrace, ServerView
+from slo_tuner.snapshot import PoolView, RequestTrace, ServerView
 from slo_tuner.urgency import missed, tight
 
 
@@ -80,22 +81,11 @@ def _sane(view: ServerView) -> ServerView:
             total += s.queue_s + s.compute_s
         return math.isfinite(total) and t.latency_s >= 0
 
-    def block_ok(b: LatencyBlock) -> bool:
-        numbers = (
-            b.start,
-            b.seconds,
-            b.requests,
-            b.latency_sum_s,
-            b.failures,
-            0.0 if b.misses is None else b.misses,
-        )
-        return all(math.isfinite(x) and x >= 0 for x in numbers) and b.seconds > 0
-
     pods = {p.name for p in view.ready_pods}  # series of dead pods linger in query results
     return replace(
         view,
         traces=tuple(t for t in view.traces if trace_ok(t)),
-        blocks=tuple(b for b in view.blocks if block_ok(b) and b.pod in pods),
+        blocks=tuple(b for b in view.blocks if sound(b) and b.pod in pods),
     )
 
 

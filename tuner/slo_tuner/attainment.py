@@ -84,13 +84,6 @@ def _verdict(pipeline: Pipeline, objective: Objective, level: float, e: Evidence
     )
 
 
-def point_estimate_met(state: ObjectiveState, objective: Objective) -> bool | None:
-    """Met by the point estimate, whatever the certainty; None without data."""
-    if objective.quantile is None:
-        return None if state.observed_s is None else state.observed_s <= state.target_s
-    return None if state.attainment is None else state.attainment >= objective.quantile
-
-
 def _plain(pipeline: Pipeline, objective: Objective, state: SLOState, message: str) -> ObjectiveState:
     return ObjectiveState(pipeline.model, objective.name, objective.target_s, state, message=message)
 

@@ -93,8 +93,18 @@ def variance(values: Sequence[float]) -> float:
 def share_interval(within: float, total: float, confidence: float = 0.95) -> tuple[float, float]:
     """Jeffreys interval of a share: Beta(½ + within, ½ + total − within)."""
     tail = (1.0 - confidence) / 2.0
-    a, b = 0.5 + within, 0.5 + max(0.0, total - within)
+    a, b = _posterior(within, total)
     return beta_quantile(tail, a, b), beta_quantile(1.0 - tail, a, b)
+
+
+def chance_below(level: float, within: float, total: float) -> float:
+    """Probability that the true share is below `level`, by the same posterior."""
+    return beta_cdf(level, *_posterior(within, total))
+
+
+def _posterior(within: float, total: float) -> tuple[float, float]:
+    """Jeffreys' Beta for a share. The difference comes first, or ½ is lost in the rounding of a large total."""
+    return 0.5 + max(0.0, within), 0.5 + max(0.0, total - within)
 
 
 def quantile(values: Iterable[float], q: float) -> float:

@@ -11,11 +11,12 @@ from slo_tuner.decision import ObjectiveState, SLOState
 from slo_tuner.memory import ServerMemory
 from slo_tuner.policy import Policy
 from slo_tuner.snapshot import ServerView
-from slo_tuner.stats import beta_cdf
+from slo_tuner.stats import chance_below
 
 #: evidence of a miss has to be at least this long after the last action, and this sure
 EVIDENCE_S = 30.0
 SURE = 0.8
+RECENT_S = 120.0
 #: nothing is missed yet, so there is time for a longer look
 TIGHT_EVIDENCE_S = 60.0
 TIGHT_REQUESTS = 300
@@ -39,13 +40,13 @@ def missed(
                 if state.state is SLOState.MISSED and after >= _span(view, p.model, state):
                     return True
                 continue
-            counted = _recent(view, p.model, o.target_s, memory.last_action, now)
+            counted = _recent(view, p.model, o.target_s, memory, now)
             if counted is None:  # only the window's own figure: wait until all of it is from after the action
                 if after < _span(view, p.model, state) or state.attainment is None:
                     continue
                 counted = state.attainment * state.requests, state.requests
             within, total = counted
-            if total >= 50 and _chance_missed(o.quantile, within, total) >= SURE:
+            if total >= 50 and chance_below(o.quantile, within, total) >= SURE:
                 return True
     return False
 
@@ -60,18 +61,25 @@ def _span(view: ServerView, model: str, state: ObjectiveState) -> float:
 
 
 def _recent(
-    view: ServerView, model: str, target_s: float, since: float, now: float
+    view: ServerView, model: str, target_s: float, memory: ServerMemory, now: float
 ) -> tuple[float, float] | None:
-    """(within, total) of the last two minutes at most, all after `since`, from blocks or else traces."""
-    start = max(since, now - 120.0)
+    """(within, total) since the last action, from blocks or else traces."""
+    start = _start(memory, now)
     blocks = [b for b in view.blocks if b.model == model and b.start >= start]
     if blocks and all(b.misses is not None for b in blocks):
         total = sum(b.requests + b.failures for b in blocks)
         return total - sum((b.misses or 0.0) + b.failures for b in blocks), total
-    traces = [t for t in view.traces if t.model == model and t.start >= start]
-    if traces:
-        return float(sum(t.latency_s <= target_s for t in traces)), float(len(traces))
-    return None
+    times = _traced(view, model, start)
+    return (float(sum(t <= target_s for t in times)), float(len(times))) if times else None
+
+
+def _start(memory: ServerMemory, now: float) -> float:
+    """From when on requests count: after the last action, two minutes at most."""
+    return max(memory.last_action, now - RECENT_S)
+
+
+def _traced(view: ServerView, model: str, start: float) -> list[float]:
+    return [t.latency_s for t in view.traces if t.model == model and t.start >= start]
 
 
 def tight(view: ServerView, memory: ServerMemory, policy: Policy, now: float) -> bool:
@@ -82,23 +90,13 @@ def tight(view: ServerView, memory: ServerMemory, policy: Policy, now: float) ->
     if now - memory.last_action < TIGHT_EVIDENCE_S:
         return False
     for p in view.pipelines:
-        times = [t.latency_s for t in view.traces if t.model == p.model and _counts(t.start, memory, now)]
+        times = _traced(view, p.model, _start(memory, now))
         if len(times) < TIGHT_REQUESTS:
             continue
         for o in p.objectives:
             if o.quantile is None:
                 continue
             within = sum(t <= o.target_s * (1.0 - policy.margin) for t in times)
-            if _chance_missed(o.quantile, within, len(times)) >= SURE:
+            if chance_below(o.quantile, within, len(times)) >= SURE:
                 return True
     return False
-
-
-def _chance_missed(quantile: float, within: float, total: float) -> float:
-    """Probability that fewer than `quantile` of the requests are within the target, by the Beta(½, ½) prior."""
-    missed_by = max(0.0, total - within)  # first, or ½ is lost in the rounding of a large total
-    return beta_cdf(quantile, 0.5 + max(0.0, within), 0.5 + missed_by)
-
-
-def _counts(start: float, memory: ServerMemory, now: float) -> bool:
-    return start >= max(memory.last_action, now - 120.0)

@@ -64,9 +64,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="one resource in full: breakdown, bottleneck, levers, settings, last decisions",
         description="Where the latency of one resource's models goes, what would help, and what was done.",
     )
-    explain.add_argument(
-        "resource", nargs="?", help="NAME or NAMESPACE/NAME; not needed with --file of one resource"
-    )
+    _resource(explain)
     explain.add_argument("-m", "--model", help="only this client-facing model")
 
     history = commands.add_parser(
@@ -75,11 +73,15 @@ def build_parser() -> argparse.ArgumentParser:
         help="the decisions of one resource with their reasons and numbers",
         description="The latest decisions of one resource (the operator keeps 20), oldest first.",
     )
-    history.add_argument(
-        "resource", nargs="?", help="NAME or NAMESPACE/NAME; not needed with --file of one resource"
-    )
+    _resource(history)
     history.add_argument("-l", "--limit", type=_count, default=20, metavar="N", help="only the last N")
     return parser
+
+
+def _resource(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "resource", nargs="?", help="NAME or NAMESPACE/NAME; not needed with --file of one resource"
+    )
 
 
 def _common() -> argparse.ArgumentParser:

@@ -40,7 +40,7 @@ class Scope:
     """What this tick asks about: all served resources together.
 
     probes: one client-facing model per server. slo_windows_s: the distinct windows of objectives.
-    block_pods, block_models, block_seconds: pods of servers with a change in flight, how far back.
+    block_pods, block_models: whose raw scrapes are asked for; block_seconds: how far back.
     """
 
     namespaces: tuple[str, ...]

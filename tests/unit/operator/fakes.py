@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -308,7 +307,3 @@ def resource(mode: str = "Auto", **spec: Any) -> dict[str, Any]:
         }
         | spec,
     }
-
-
-def dump(value: Any) -> str:
-    return json.dumps(value, indent=1, sort_keys=True)

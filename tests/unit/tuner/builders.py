@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from slo_tuner.objectives import Objective
-from slo_tuner.settings import Batching, ModelSettings
+from slo_tuner.settings import ModelSettings
 from slo_tuner.signal import Signal, Value
 from slo_tuner.snapshot import (
     BatchTime,
@@ -144,7 +144,3 @@ def server(**changes: object) -> ServerView:
         "arrivals_rps": {"chat": Value(40.0)},
     }
     return ServerView(**{**values, **changes})  # type: ignore[arg-type]
-
-
-def batched(settings: ModelSettings, delay_us: int = 1_000) -> ModelSettings:
-    return ModelSettings(settings.instances, settings.max_batch_size, Batching(delay_us))

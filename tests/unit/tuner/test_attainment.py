@@ -12,7 +12,7 @@ from slo_tuner.decision import ObjectiveState, SLOState
 from slo_tuner.diagnosis.rows import model_times
 from slo_tuner.objectives import Objective
 from slo_tuner.snapshot import GatewayHistogram, RequestTrace, ServerView
-from slo_tuner.urgency import _chance_missed
+from slo_tuner.stats import chance_below
 from tests.unit.tuner.builders import PIPELINE, histogram, pod, row, server
 
 P99 = Objective("latency", 0.99, 0.3)
@@ -118,4 +118,4 @@ def test_means_alone_do_not_carry_a_quantile_but_carry_a_mean() -> None:
 
 @pytest.mark.parametrize(("within", "total"), [(2.0**52, 2.0**52), (0.0, 2.0**52), (-5.0, 10.0)])
 def test_counts_that_no_server_reaches_do_not_break_the_judgement(within: float, total: float) -> None:
-    assert 0.0 <= _chance_missed(0.99, within, total) <= 1.0
+    assert 0.0 <= chance_below(0.99, within, total) <= 1.0

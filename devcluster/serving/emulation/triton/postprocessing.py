@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ..tokens import PromptTokenizer
-from .instance import Instance, input_array, response
+from .instance import input_array, response
+from .text import TextInstance
 
 
-class Postprocessing(Instance):
+class Postprocessing(TextInstance):
     """OUTPUT_IDS int32 [b, n] → TEXT bytes [b, 1], a JSON object with the answer."""
-
-    def initialize(self, args: Mapping[str, str]) -> None:
-        super().initialize(args)
-        self._tokenizer = PromptTokenizer()
-        self._stage = self.stage()
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
         """Detokenizes and serialises for real; the cores are busy for the time of all rows."""

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ..tokens import PromptTokenizer
-from .instance import Instance, input_array, response
+from .instance import input_array, response
+from .text import TextInstance
 
 
-class Preprocessing(Instance):
+class Preprocessing(TextInstance):
     """PROMPT bytes [b, 1] → INPUT_IDS int32 [b, MAX_TOKENS], LENGTH int32 [b, 1]."""
-
-    def initialize(self, args: Mapping[str, str]) -> None:
-        super().initialize(args)
-        self._tokenizer = PromptTokenizer()
-        self._stage = self.stage()
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
         """Tokenizes for real; the cores are busy for the time of all prompts, one after the other."""
