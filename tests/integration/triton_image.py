@@ -89,6 +89,24 @@ class Server:
         self.client().load_model(model, headers=GRPC_KEY, config=json.dumps(config), client_timeout=120)
         return self.config(model)
 
+    def account(self) -> dict[str, Any]:
+        """What the emulated cores and GPUs did, as of now; the metrics page follows it by up to a quarter of a second."""
+        query = {"name": "QUERY", "datatype": "BYTES", "shape": [1], "data": ["account"]}
+        status, body = self.get(
+            "/v2/models/emulated-host/infer", body=json.dumps({"inputs": [query]}).encode()
+        )
+        assert status == 200, body
+        account: dict[str, Any] = json.loads(json.loads(body)["outputs"][0]["data"][0])
+        return account
+
+    def gpu_busy(self) -> float:
+        """Busy seconds of all emulated GPUs."""
+        return float(sum(self.account()["gpu_busy_seconds"].values()))
+
+    def gpu_memory(self) -> list[int]:
+        """MiB taken on each emulated GPU."""
+        return list(self.account()["gpu_memory_mib"].values())
+
     def metric(self, name: str, **labels: str) -> float:
         """The only series of a family with these labels."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics}/metrics", timeout=10) as answer:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from slo_tuner.capacity.server import ServerModel
 from slo_tuner.decision import LeverAdvice, Verdict
-from slo_tuner.levers.base import Context, Lever, Proposal, effect
+from slo_tuner.levers.base import MIN_GAIN, Context, Lever, Proposal, effect
 from slo_tuner.levers.batching import DynamicBatching
 from slo_tuner.levers.instances import ForwardInstances
 from slo_tuner.levers.mig import MigGeometry
@@ -30,7 +30,6 @@ LEVERS: tuple[Lever, ...] = (
 )
 
 BETTER, WORSE, INCONCLUSIVE, REFUSED = "better", "worse", "inconclusive", "refused"
-MIN_GAIN = 0.03
 OVERLOAD = 0.95  # busy in bursts
 RELIEF = 0.2
 MAX_REFUSALS = 2

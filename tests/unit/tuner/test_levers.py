@@ -12,10 +12,23 @@ from slo_tuner.ladder import digest, fingerprint
 from slo_tuner.levers.base import Proposal
 from slo_tuner.memory import ServerMemory, Tried
 from slo_tuner.policy import Policy
-from slo_tuner.settings import ModelSettings
+from slo_tuner.settings import Batching, ModelSettings
 from slo_tuner.signal import Unknown, Value
+from slo_tuner.simulator.pipeline import Simulation
+from slo_tuner.simulator.view import observe
 from slo_tuner.snapshot import BatchTime, PoolView, ServerView
-from tests.unit.tuner.builders import PIPELINE, POOL, SETTINGS, configs, histogram, pod, row, server
+from tests.unit.tuner.builders import (
+    PIPELINE,
+    POOL,
+    SETTINGS,
+    calm_rows,
+    configs,
+    histogram,
+    pod,
+    row,
+    server,
+)
+from tests.unit.tuner.loop_harness import as_found, pipelines
 
 
 def picture(
@@ -128,6 +141,16 @@ class TestBatching:
         assert "no slack" in advice(server(pipelines=(tight,), rows=busy_forward(20.0)), "batching").why
 
 
+def batching_at_80_rps(memory_used_mib: float) -> ServerView:
+    """The three assistants after preprocessing and batching, at twice their traffic."""
+    batching = Batching(1_000, (2, 4, 8))
+    start = {f"forward-{v}": ModelSettings(2, 16, batching) for v in ("small", "base", "large")}
+    start = {**as_found().start, "preprocessing": ModelSettings(6, 16), **start}
+    simulation = Simulation(replace(as_found(), start=start), 80.0, seed=1)
+    simulation.run_until(120.0)
+    return observe(simulation, pipelines(), memory_used_mib=memory_used_mib)
+
+
 class TestInstances:
     def test_busy_gpus_rule_it_out(self) -> None:
         hot = tuple(pod(p, gpu_busy={f"{p}-0": Value(0.9)}) for p in ("a", "b"))
@@ -147,6 +170,25 @@ class TestInstances:
 
     def test_one_more_per_gpu(self) -> None:
         assert advice(server(rows=busy_forward(20.0)), "instances").settings["forward"].instances == 6
+
+    def test_pipelines_as_slow_as_the_worst_are_raised_together(self) -> None:
+        """Batches of every variant take about the same time: the others' p99 is within 10 % of the busiest one's."""
+        found = advice(batching_at_80_rps(memory_used_mib=36_000.0), "instances")
+        assert {n: s.instances for n, s in found.settings.items()} == {
+            "forward-small": 4, "forward-base": 4, "forward-large": 4,
+        }  # fmt: skip
+        assert found.why == "forward-small 2 → 4, forward-base 2 → 4, forward-large 2 → 4 instances per pod"
+
+    def test_where_memory_is_short_the_worst_pipeline_is_raised_alone(self) -> None:
+        # 3 instances per GPU in 48,000 MiB: 16,000 each, and 25,728 are left below 90 % of 81,920
+        found = advice(batching_at_80_rps(memory_used_mib=48_000.0), "instances")
+        assert {n: s.instances for n, s in found.settings.items()} == {"forward-small": 4}
+
+    def test_instances_that_nobody_waits_for_are_not_raised(self) -> None:
+        calm = tuple(r for p in ("a", "b") for r in calm_rows(p, n=60.0))
+        found = advice(server(rows=calm, arrivals_rps={"chat": Value(2.0)}), "instances")
+        assert found.verdict is Verdict.INELIGIBLE
+        assert "nothing to gain" in found.why
 
 
 class TestReplicas:

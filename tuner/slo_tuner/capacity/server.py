@@ -74,20 +74,21 @@ class ServerModel:
             )
         return found
 
+    def ratios(self, predictions: Mapping[str, Prediction]) -> dict[str, float]:
+        """Predicted value ÷ target by pipeline; the mean where the objective is a mean."""
+        return {
+            p.pipeline.model: (
+                predictions[p.pipeline.model].quantile_s
+                if p.objective.quantile is not None
+                else predictions[p.pipeline.model].mean_s
+            )
+            / p.objective.target_s
+            for p in self.pipelines
+        }
+
     def worst_ratio(self, predictions: Mapping[str, Prediction]) -> float:
-        """Largest predicted value ÷ target over the pipelines; the mean where the objective is a mean."""
-        return max(
-            (
-                (
-                    predictions[p.pipeline.model].quantile_s
-                    if p.objective.quantile is not None
-                    else predictions[p.pipeline.model].mean_s
-                )
-                / p.objective.target_s
-                for p in self.pipelines
-            ),
-            default=0.0,
-        )
+        """The largest of `ratios`."""
+        return max(self.ratios(predictions).values(), default=0.0)
 
 
 def build(view: ServerView, times: Mapping[str, Times], settings: PodSettings) -> ServerModel | str:

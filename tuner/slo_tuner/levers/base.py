@@ -13,6 +13,9 @@ from slo_tuner.policy import Policy
 from slo_tuner.settings import PodSettings
 from slo_tuner.snapshot import PoolView, ServerView
 
+#: predicted latency has to fall by this share; less is not worth a reload
+MIN_GAIN = 0.03
+
 
 @dataclass(frozen=True, slots=True)
 class Context:
