@@ -45,9 +45,12 @@ class PrometheusConfig(_Section):
 
 
 class TracesConfig(_Section):
-    """Request traces that Triton sends on demand. `rate`: one request in so many is traced."""
+    """Request traces that Triton sends on demand. `rate`: one request in so many is traced.
 
-    enabled: bool = True
+    Off unless asked for: Triton's tracing can crash the server, see docs/operations.md.
+    """
+
+    enabled: bool = False
     url: str = "http://inferenceslo-operator.inferenceslo-system.svc:4318/v1/traces"
     rate: int = Field(default=1, ge=1, le=1_000_000)
     port: int = Field(default=4318, ge=0, le=65535)
@@ -59,12 +62,15 @@ class GatewayHistogramConfig(_Section):
 
     namespace_label names the label with the namespace of the served workload; without it (empty) the
     family is taken for all of them. Requests whose status_label does not match success are failures.
+    pod_label names the label with the pod that answered, by its name or its address (with or without
+    port); empty: the family does not tell.
     """
 
     family: str = Field(pattern=r"^[a-zA-Z_:][a-zA-Z0-9_:]*$")
     model_label: str = Field(default="model", pattern=r"^[a-zA-Z_]\w*$")
     namespace_label: str = Field(default="target_namespace", pattern=r"^([a-zA-Z_]\w*)?$")
     status_label: str = Field(default="status", pattern=r"^([a-zA-Z_]\w*)?$")
+    pod_label: str = Field(default="", pattern=r"^([a-zA-Z_]\w*)?$")
     success: str = r"2\d\d|OK|0"
     unit: Literal["seconds", "milliseconds"] = "seconds"
     match_labels: dict[str, str] = Field(default_factory=dict)

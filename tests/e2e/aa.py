@@ -64,7 +64,7 @@ class Recorder:
         )
         store = BlockStore()
         store.add(self.prometheus.matrix(expression, at), at)
-        return store.blocks(self.serving.namespace, self.pods, {MODEL: MEAN_TARGET_S}, (), at)
+        return store.blocks(self.serving.namespace, self.pods, {MODEL: MEAN_TARGET_S}, at)
 
     def wait_for_blocks(self) -> tuple[LatencyBlock, ...]:
         """Enough of them for every canary."""

@@ -85,18 +85,33 @@ def _traced(view: ServerView, model: str, start: float) -> list[float]:
 def tight(view: ServerView, memory: ServerMemory, policy: Policy, now: float) -> bool:
     """Whether some quantile lies, with a certainty of 80 %, less than the policy's margin below its target.
 
-    Worth a lever that costs no GPU, never a replica. Only traces tell: histograms have no bound there.
+    Worth a lever that costs no GPU, never a replica. A histogram tells when it has a bound within the margin.
     """
     if now - memory.last_action < TIGHT_EVIDENCE_S:
         return False
     for p in view.pipelines:
-        times = _traced(view, p.model, _start(memory, now))
-        if len(times) < TIGHT_REQUESTS:
-            continue
         for o in p.objectives:
             if o.quantile is None:
                 continue
-            within = sum(t <= o.target_s * (1.0 - policy.margin) for t in times)
-            if chance_below(o.quantile, within, len(times)) >= SURE:
+            counted = _inside_margin(view, p.model, o.target_s, policy.margin, memory, now)
+            if counted is None:
+                continue
+            within, total = counted
+            if total >= TIGHT_REQUESTS and chance_below(o.quantile, within, total) >= SURE:
                 return True
     return False
+
+
+def _inside_margin(
+    view: ServerView, model: str, target_s: float, margin: float, memory: ServerMemory, now: float
+) -> tuple[float, float] | None:
+    """(requests that met the target with its margin, all), since the last action."""
+    least = (1.0 - margin) * target_s
+    for h in view.gateway:
+        bound = next((b for b, _ in h.buckets if least - 1e-9 <= b < target_s - 1e-9), None)
+        # a window that reaches back before the action is no evidence of what it left
+        if h.model == model and bound is not None and now - memory.last_action >= h.window_s:
+            total = h.buckets[-1][1] + max(0.0, h.failures)
+            return next(n for b, n in h.buckets if b == bound), total
+    times = _traced(view, model, _start(memory, now))
+    return (float(sum(t <= least for t in times)), float(len(times))) if times else None

@@ -13,7 +13,7 @@ from slo_operator.act.apply import Applier, NotOursError
 from slo_operator.act.children import ControlKeys, reconcile_children
 from slo_operator.act.control import Controller, ControlResult
 from slo_operator.act.events import EventRecorder, Subject
-from slo_operator.act.tracing import switch_on, trace_rate
+from slo_operator.act.tracing import set_traces, trace_rate
 from slo_operator.config import TracesConfig
 from slo_operator.kube import KubeError
 from slo_operator.observe.live import LivePod, LiveReader
@@ -112,12 +112,15 @@ class Actor:
         decision, context = task.decision, task.context
         if decision is None:
             return ControlResult()
+        rate = None
+        if self._traces.enabled:
+            rate = trace_rate(value_or_none(decision.assessment.arrivals_rps) or 0.0, self._traces.rate)
+        pods = [key for key in task.live if key[0] == context.namespace]
+        # before the loads: a pod must not begin to batch while it is traced
+        problem = set_traces(self._reader, pods, task.live, decision.settings, rate)
         gpus = context.server.accelerator.gpus
         result = self._controller.carry_out(context.namespace, decision.settings, task.live, gpus)
-        if self._traces.enabled and not result.problem:
-            rate = trace_rate(value_or_none(decision.assessment.arrivals_rps) or 0.0, self._traces.rate)
-            pods = [key for key in task.live if key[0] == context.namespace]
-            result.problem = switch_on(self._reader, pods, task.live, rate)
+        result.problem = result.problem or problem
         return result
 
     def announce(

@@ -1,4 +1,9 @@
-"""Request traces switched on in managed servers, at a rate that their traffic allows."""
+"""Request traces in managed servers: on where they are wanted and safe, at a rate that the traffic allows.
+
+Triton's tracing writes into freed memory when the last part of a traced request is released after its
+answer was sent. Dynamic batching makes that common, so a pod that batches is never traced. See "Request
+traces and Triton's tracing fault" in docs/operations.md.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from slo_operator.observe.live import LivePod, LiveReader
 from slo_operator.observe.measure import PodKey
 from slo_operator.observe.triton import TritonError
+from slo_tuner.settings import PodSettings
 
 #: traced requests per second and server; about 5 kB of JSON each
 TRACED_RPS = 100.0
@@ -20,18 +26,38 @@ def trace_rate(arrivals_rps: float, least: int) -> int:
     return max(least, 1 << math.ceil(math.log2(arrivals_rps / TRACED_RPS)))
 
 
-def switch_on(reader: LiveReader, pods: Iterable[PodKey], live: Mapping[PodKey, LivePod], rate: int) -> str:
-    """Set level and rate where they differ; returns the first problem, "" when there is none."""
-    wanted = {"trace_level": ["TIMESTAMPS"], "trace_rate": [str(rate)]}
+def batches(settings: PodSettings) -> bool:
+    """Whether any model makes batches of several requests."""
+    return any(s.batching is not None and s.max_batch_size > 1 for s in settings.values())
+
+
+def set_traces(
+    reader: LiveReader,
+    pods: Iterable[PodKey],
+    live: Mapping[PodKey, LivePod],
+    wanted: Mapping[str, PodSettings],
+    rate: int | None,
+) -> str:
+    """Set level and rate where they differ; returns the first problem, "" when there is none.
+
+    Off in pods that batch or are about to (`wanted`: pod → the settings it will be given), and in all of
+    them when `rate` is None.
+    """
+    off = {"trace_level": ["OFF"]}
+    on = {"trace_level": ["TIMESTAMPS"], "trace_rate": [str(rate)]}
+    problem = ""
     for pod in pods:
         state, client = live.get(pod), reader.client(pod)
         if state is None or client is None or state.error or state.tracing is None:
             continue
-        if all(state.tracing.get(name) == value for name, value in wanted.items()):
+        unsafe = batches(state.settings) or batches(wanted.get(pod[1], {}))
+        level = off if rate is None or unsafe else on
+        if all(state.tracing.get(name) == value for name, value in level.items()):
             continue
         try:
-            client.set_trace_settings(wanted)
+            client.set_trace_settings(level)
         except TritonError as error:
-            return f"request traces: {error}"
+            problem = problem or f"request traces: {error}"
+            continue
         reader.invalidate(pod)
-    return ""
+    return problem

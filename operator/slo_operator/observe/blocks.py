@@ -1,25 +1,27 @@
 """Blocks of about ten seconds per pod and model: what verdicts on a change are made of.
 
-Requests and latency come from the raw scrapes as exact differences of counters between two of them,
-never from extrapolated rates; the share over the target from request traces where there are any.
+Requests, latency and the time at each member of a pipeline come from the raw scrapes as exact differences
+of counters between two of them, never from extrapolated rates; the share over the target from whoever can
+tell it per pod.
 Scrapes are kept for the length of the history, so that a tick asks only for the latest.
 """
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 
+from slo_operator.observe.counters import Points, growth
+from slo_operator.observe.misses import MissSource
 from slo_operator.observe.prometheus import RawSeries
-from slo_tuner.snapshot import LatencyBlock, RequestTrace
+from slo_tuner.snapshot import LatencyBlock
 
 HISTORY_S = 600.0
 MIN_BLOCK_S = 10.0
-#: traces come in batches at most this late
-TRACE_DELAY_S = 10.0
+#: traces come in batches, and gateways are scraped, at most this late
+DELAY_S = 10.0
 
 _SUCCESS = "nv_inference_request_success"
 _FAILURE = "nv_inference_request_failure"
@@ -27,7 +29,7 @@ _DURATION = "nv_inference_request_duration_us"
 
 #: (namespace, pod, model)
 _Row = tuple[str, str, str]
-_Points = list[tuple[float, float]]
+_Families = Mapping[str, Mapping[tuple[str, ...], Points]]
 
 
 class BlockStore:
@@ -35,7 +37,7 @@ class BlockStore:
 
     def __init__(self, history_s: float = HISTORY_S):
         self._history_s = history_s
-        self._series: dict[_Row, dict[str, dict[tuple[str, ...], _Points]]] = {}
+        self._series: dict[_Row, dict[str, dict[tuple[str, ...], Points]]] = {}
         self._filled_until: dict[tuple[str, str], float] = {}
 
     def seconds_to_ask(self, pods: Iterable[tuple[str, str]], now: float) -> float:
@@ -79,28 +81,37 @@ class BlockStore:
         namespace: str,
         pods: Sequence[str],
         targets: Mapping[str, float],
-        traces: Sequence[RequestTrace],
         now: float,
+        *,
+        members: Mapping[str, Collection[str]] | None = None,
+        sources: Sequence[MissSource] = (),
     ) -> tuple[LatencyBlock, ...]:
-        """Whole blocks of those pods, oldest first. `targets`: client-facing model → its target in s."""
-        traced = _TraceIndex(traces)
+        """Whole blocks of those pods, oldest first. `targets`: client-facing model → its target in s; `members`:
+        the models that its pipeline is made of; `sources`: who knows misses, best first.
+        """
         out = []
         for pod in pods:
             for model, target_s in targets.items():
-                families = self._series.get((namespace, pod, model))
-                if families is not None:
-                    out += _blocks(pod, model, families, target_s, traced, now)
+                known = next((s for s in sources if s.covers(pod, model)), None)
+                parts = {
+                    m: families
+                    for m in (model, *(members or {}).get(model, ()))
+                    if (families := self._series.get((namespace, pod, m))) is not None
+                }
+                if model in parts:
+                    out += _blocks(pod, model, parts, target_s, known, now)
         return tuple(sorted(out, key=lambda b: (b.start, b.pod, b.model)))
 
 
 def _blocks(
     pod: str,
     model: str,
-    families: Mapping[str, Mapping[tuple[str, ...], _Points]],
+    parts: Mapping[str, _Families],
     target_s: float,
-    traced: _TraceIndex,
+    known: MissSource | None,
     now: float,
 ) -> list[LatencyBlock]:
+    families = parts[model]
     times = sorted({t for points in families.get(_SUCCESS, {}).values() for t, _ in points})
     length = block_length(times)
     if length is None:
@@ -111,15 +122,29 @@ def _blocks(
         duration = _increase(families.get(_DURATION, {}), a, b)
         if requests is None or duration is None:
             continue  # a counter was reset, or a scrape is missing
-        if b > now - TRACE_DELAY_S and traced.covers(pod, model):
-            continue  # its traces are still on their way
+        if known is not None and b > now - DELAY_S:
+            continue  # its misses are still on their way
         failures = _increase(families.get(_FAILURE, {}), a, b)
-        misses = traced.misses(pod, model, a, b, target_s, requests)
-        stages = traced.stage_sums(pod, model, a, b, requests)
+        misses = None if known is None else known.misses(pod, model, a, b, target_s, requests)
+        stages = _stage_sums({m: f for m, f in parts.items() if m != model}, a, b, requests)
         out.append(
             LatencyBlock(pod, model, start, length, requests, duration / 1e6, failures or 0.0, misses, stages)
         )
     return out
+
+
+def _stage_sums(members: Mapping[str, _Families], a: float, b: float, requests: float) -> dict[str, float]:
+    """Seconds of waiting and computing by member, of this many requests. A member that pipelines share takes as
+    long for one's requests as for all; empty when one of them cannot be told.
+    """
+    sums = {}
+    for member, families in members.items():
+        served = _increase(families.get(_SUCCESS, {}), a, b)
+        seconds = _increase(families.get(_DURATION, {}), a, b)
+        if served is None or seconds is None or (served == 0 and requests > 0):
+            return {}
+        sums[member] = seconds / 1e6 * requests / served if served > 0 else 0.0
+    return sums
 
 
 def block_length(times: Sequence[float]) -> float | None:
@@ -149,67 +174,12 @@ def _nearest(times: Sequence[float], t: float) -> float:
     return min(times[max(0, i - 1) : i + 1], key=lambda x: abs(x - t))
 
 
-def _increase(parts: Mapping[tuple[str, ...], _Points], a: float, b: float) -> float | None:
+def _increase(parts: Mapping[tuple[str, ...], Points], a: float, b: float) -> float | None:
     """Growth of all parts from scrape `a` to scrape `b`; None when one fell or was not scraped then."""
     total = 0.0
     for points in parts.values():
-        low, high = _at(points, a), _at(points, b)
-        if low is None or high is None or high < low:
+        grown = growth(points, a, b, 0.001)
+        if grown is None:
             return None
-        total += high - low
+        total += grown
     return total if parts else None
-
-
-def _at(points: _Points, t: float) -> float | None:
-    i = bisect_left(points, (t - 0.001, -math.inf))
-    return points[i][1] if i < len(points) and points[i][0] <= t + 0.001 else None
-
-
-class _TraceIndex:
-    """Traced requests by pod and model, in the order of their ends."""
-
-    def __init__(self, traces: Sequence[RequestTrace]):
-        self._ends: dict[tuple[str, str], list[float]] = defaultdict(list)
-        self._traces: dict[tuple[str, str], list[RequestTrace]] = defaultdict(list)
-        for t in sorted(traces, key=lambda t: t.start + t.latency_s):
-            self._ends[t.pod, t.model].append(t.start + t.latency_s)
-            self._traces[t.pod, t.model].append(t)
-
-    def covers(self, pod: str, model: str) -> bool:
-        """Whether requests of this model are being traced on this pod at all."""
-        return bool(self._ends.get((pod, model)))
-
-    def misses(
-        self, pod: str, model: str, a: float, b: float, target_s: float, requests: float
-    ) -> float | None:
-        """Requests over the target that ended in (a, b]; None when too few of them were traced."""
-        seen = self._sample(pod, model, a, b, requests)
-        if not seen:
-            return 0.0 if requests == 0 else None
-        return sum(t.latency_s > target_s for t in seen) / len(seen) * max(requests, len(seen))
-
-    def stage_sums(self, pod: str, model: str, a: float, b: float, requests: float) -> dict[str, float]:
-        """Seconds of waiting and computing by member, of all requests that ended in (a, b], from those that
-        were traced; empty when too few were.
-        """
-        seen = self._sample(pod, model, a, b, requests)
-        sums: dict[str, float] = defaultdict(float)
-        for t in seen:
-            for member, stage in t.stages.items():
-                sums[member] += stage.queue_s + stage.compute_s
-        return {member: seconds * requests / len(seen) for member, seconds in sums.items()}
-
-    def _sample(self, pod: str, model: str, a: float, b: float, requests: float) -> list[RequestTrace]:
-        """The traced requests that ended in (a, b], if they stand for all of them."""
-        ends = self._ends.get((pod, model), [])
-        i, j = bisect_right(ends, a), bisect_right(ends, b)
-        # Tracing that was switched on within the block covers a part of it only.
-        if i == j or j - i < 0.02 * requests or not _spans(ends, i, j, a, b):
-            return []
-        return self._traces[pod, model][i:j]
-
-
-def _spans(ends: Sequence[float], i: int, j: int, a: float, b: float) -> bool:
-    """Whether traces reach into both outer thirds of the block, so that they cover it."""
-    third = (b - a) / 3
-    return j - i < 4 or (ends[i] <= a + 2 * third and ends[j - 1] >= b - 2 * third)

@@ -9,6 +9,7 @@ must stay no data.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from string import Template
@@ -139,6 +140,15 @@ def gateway_buckets(config: GatewayHistogramConfig, window: str) -> str:
     return _gateway(config, "_bucket", window, ", le")
 
 
+def gateway_scrapes(config: GatewayHistogramConfig, targets_s: Iterable[float], window: str) -> str:
+    """Raw scrapes of the buckets that tell how many requests were over these targets."""
+    unit = 1000.0 if config.unit == "milliseconds" else 1.0
+    # Prometheus 3 writes whole bounds as 300.0, Prometheus 2 as the exporter does
+    texts = {text for t in targets_s for text in (f"{t * unit:g}", str(float(f"{t * unit:g}")))}
+    bounds = matcher("le", (*sorted(texts), "+Inf"))
+    return f"{config.family}_bucket{_matchers(config, bounds)}[{window}]"
+
+
 def gateway_age(config: GatewayHistogramConfig, now: float) -> str:
     """Seconds since the newest sample of each model's histogram."""
     by = _gateway_labels(config)
@@ -155,9 +165,9 @@ def _gateway_labels(config: GatewayHistogramConfig) -> str:
     return ", ".join(label for label in (config.model_label, config.namespace_label) if label)
 
 
-def _matchers(config: GatewayHistogramConfig) -> str:
+def _matchers(config: GatewayHistogramConfig, *more: str) -> str:
     pairs = (f'{k}="{_quoted(v)}"' for k, v in sorted(config.match_labels.items()))
-    return "{" + ", ".join(pairs) + "}"
+    return "{" + ", ".join((*pairs, *more)) + "}"
 
 
 def _quoted(value: str) -> str:

@@ -49,35 +49,47 @@ def read_gateway(
     return out
 
 
-def _key(labels: Mapping[str, str], config: GatewayHistogramConfig) -> _Key:
+def key_of(labels: Mapping[str, str], config: GatewayHistogramConfig) -> _Key:
+    """Whose requests a series counts."""
     namespace = labels.get(config.namespace_label, "") if config.namespace_label else ""
     return namespace, labels.get(config.model_label, "")
 
 
+def bound_of(labels: Mapping[str, str], config: GatewayHistogramConfig) -> float:
+    """A bucket's upper bound in seconds; NaN where there is none."""
+    try:
+        bound = float(labels.get("le", "nan"))
+    except ValueError:
+        return math.nan
+    return bound * (0.001 if config.unit == "milliseconds" else 1.0)
+
+
+def succeeded(labels: Mapping[str, str], config: GatewayHistogramConfig) -> bool:
+    """Whether a series counts requests that were answered well."""
+    return not config.status_label or bool(re.fullmatch(config.success, labels.get(config.status_label, "")))
+
+
 def _ages(samples: list[Sample], config: GatewayHistogramConfig) -> dict[_Key, float]:
-    return {_key(s.labels, config): max(0.0, s.value) for s in samples if math.isfinite(s.value)}
+    return {key_of(s.labels, config): max(0.0, s.value) for s in samples if math.isfinite(s.value)}
 
 
 def _histograms(
     samples: list[Sample], config: GatewayHistogramConfig
 ) -> dict[_Key, tuple[tuple[tuple[float, float], ...], float]]:
     """Buckets of answered requests, and how many failed; histograms that are none are left out."""
-    scale = 0.001 if config.unit == "milliseconds" else 1.0
-    success = re.compile(config.success)
     counts: dict[_Key, dict[float, float]] = defaultdict(lambda: defaultdict(float))
     failures: dict[_Key, float] = defaultdict(float)
     broken: set[_Key] = set()
     for sample in samples:
-        key = _key(sample.labels, config)
-        bound = float(sample.labels.get("le", "nan"))
+        key = key_of(sample.labels, config)
+        bound = bound_of(sample.labels, config)
         if not math.isfinite(sample.value) or sample.value < 0 or math.isnan(bound):
             broken.add(key)
             continue
-        status = sample.labels.get(config.status_label, "") if config.status_label else ""
-        if config.status_label and not success.fullmatch(status):
-            failures[key] += sample.value if math.isinf(bound) else 0.0
+        if succeeded(sample.labels, config):
+            counts[key][bound] += sample.value
         else:
-            counts[key][bound * scale] += sample.value
+            failures[key] += sample.value if math.isinf(bound) else 0.0
     out = {}
     for key in (counts.keys() | failures.keys()) - broken:
         buckets = tuple(sorted(counts[key].items()))

@@ -41,6 +41,7 @@ class Scope:
 
     probes: one client-facing model per server. slo_windows_s: the distinct windows of objectives.
     block_pods, block_models: whose raw scrapes are asked for; block_seconds: how far back.
+    targets_s: what misses are counted against; miss_seconds: how far back gateways are asked for them.
     """
 
     namespaces: tuple[str, ...]
@@ -49,6 +50,8 @@ class Scope:
     block_pods: tuple[str, ...] = ()
     block_models: tuple[str, ...] = ()
     block_seconds: float = 0.0
+    targets_s: tuple[float, ...] = ()
+    miss_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,7 @@ class Measurements:
     pods: Mapping[PodKey, Mapping[PodField, Mapping[str, float]]] = field(default_factory=dict)
     gateways: tuple[Gateway, ...] = ()
     blocks: tuple[RawSeries, ...] = ()
+    misses: tuple[tuple[GatewayHistogramConfig, list[RawSeries]], ...] = ()
 
 
 def next_window(coverage: Iterable[Coverage]) -> float:
@@ -127,6 +131,7 @@ def measure(
     pods = {f: asked.ask(f.value, _bind(vector, t)) for f, t in catalogue.POD_QUERIES.items()}
     gateway = asked.ask("gateways", lambda: _gateways(querier, gateways, scope, window_s, at))
     blocks = asked.ask("blocks", lambda: _blocks(querier, scope, values, at))
+    misses = asked.ask("misses", lambda: _misses(querier, gateways, scope, at))
 
     series = coverage()
     if series is None:
@@ -142,6 +147,7 @@ def measure(
         pods=_pods({f: answer() or [] for f, answer in pods.items()}),
         gateways=tuple(gateway() or ()),
         blocks=tuple(blocks() or ()),
+        misses=tuple(misses() or ()),
         failed=asked.failed,
     )
 
@@ -277,3 +283,17 @@ def _blocks(querier: Querier, scope: Scope, values: Mapping[str, str], at: float
         window=f"{scope.block_seconds:.0f}s",
     )
     return querier.matrix(expression, at)
+
+
+def _misses(
+    querier: Querier, configs: tuple[GatewayHistogramConfig, ...], scope: Scope, at: float
+) -> list[tuple[GatewayHistogramConfig, list[RawSeries]]]:
+    """Raw scrapes of the gateways that name the pod."""
+    if not scope.targets_s:
+        return []
+    window = f"{scope.miss_seconds:.0f}s"
+    return [
+        (config, querier.matrix(catalogue.gateway_scrapes(config, scope.targets_s, window), at))
+        for config in configs
+        if config.pod_label
+    ]

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from slo_operator.api.resource import InferenceSLO
 from slo_operator.api.spec import Pool, Server
 from slo_operator.config import GatewayHistogramConfig
-from slo_operator.observe.blocks import BlockStore
+from slo_operator.observe.blocks import HISTORY_S, BlockStore
 from slo_operator.observe.cluster import ClusterState
 from slo_operator.observe.live import LivePod, LiveReader
 from slo_operator.observe.measure import FIRST_WINDOW_S, Measurements, PodKey, Scope, measure, next_window
+from slo_operator.observe.misses import GatewayStore, TracedMisses
 from slo_operator.observe.prometheus import Querier
 from slo_operator.observe.records import DeploymentRecord, PodRecord
 from slo_operator.observe.snapshot import Observed
@@ -80,6 +81,7 @@ class Observer:
         self._clock = clock
         self._window_s = FIRST_WINDOW_S
         self._store = BlockStore()
+        self._answered = GatewayStore(HISTORY_S)
 
     def observe(
         self,
@@ -94,12 +96,15 @@ class Observer:
             [(p, s.key) for s in subjects for p in pods[s.id]], self._clock(), state.pods.keys()
         )
         now = self._clock()
-        measured = self._measure(subjects, pods, now)
+        members = {s.id: _members(s.server, [live.get(p.meta.key) for p in pods[s.id]]) for s in subjects}
+        measured = self._measure(subjects, pods, members, now)
         traces = self._traces.by_pod(now)
         seen = {}
         for subject in subjects:
             names = [p.meta.name for p in pods[subject.id]]
             mine = tuple(t for name in names for t in traces.get(name, ()))
+            addresses = {p.meta.name: p.ip for p in pods[subject.id]}
+            answered = self._answered.of(subject.resource.namespace, addresses)
             seen[subject.id] = Observed(
                 namespace=subject.resource.namespace,
                 resource=subject.resource.name,
@@ -111,7 +116,12 @@ class Observer:
                 live=live,
                 measured=measured,
                 blocks=self._store.blocks(
-                    subject.resource.namespace, names, _targets(subject.server), mine, now
+                    subject.resource.namespace,
+                    names,
+                    _targets(subject.server),
+                    now,
+                    members=members[subject.id],
+                    sources=(answered, TracedMisses(mine)),
                 ),
                 traces=mine,
                 refusals=refusals.get(subject.id, ()),
@@ -122,7 +132,11 @@ class Observer:
         return Round(seen, live, measured)
 
     def _measure(
-        self, subjects: Sequence[Subject], pods: Mapping[tuple[str, str], Sequence[PodRecord]], now: float
+        self,
+        subjects: Sequence[Subject],
+        pods: Mapping[tuple[str, str], Sequence[PodRecord]],
+        members: Mapping[tuple[str, str], Mapping[str, tuple[str, ...]]],
+        now: float,
     ) -> Measurements:
         if not subjects:
             return Measurements(now, self._window_s, failure="nothing is served")
@@ -134,11 +148,20 @@ class Observer:
                 sorted({m.slo.window.seconds for s in subjects for m in s.server.models})[:MAX_SLO_WINDOWS]
             ),
             block_pods=tuple(sorted({name for _, name in keys})),
-            block_models=tuple(sorted({m.name for s in subjects for m in s.server.models})),
+            block_models=tuple(
+                sorted(
+                    {m.name for s in subjects for m in s.server.models}
+                    | {name for one in members.values() for parts in one.values() for name in parts}
+                )
+            ),
             block_seconds=self._store.seconds_to_ask(keys, now),
+            targets_s=tuple(sorted({t for s in subjects for t in _targets(s.server).values()})),
+            miss_seconds=self._answered.seconds_to_ask(now),
         )
         measured = measure(self._querier, scope, self._window_s, now, self._gateways, self._workers)
         self._store.add(measured.blocks, now)
+        for config, series in measured.misses:
+            self._answered.add(config, series, now)
         if measured.coverage:
             self._window_s = next_window(measured.coverage.values())
         return measured
@@ -149,6 +172,16 @@ def _deployment(subject: Subject, state: ClusterState) -> DeploymentRecord | Non
     if found is not None and subject.server.managed and found.meta.owner != subject.resource.uid:
         return None  # somebody else's of the same name
     return found
+
+
+def _members(server: Server, live: Sequence[LivePod | None]) -> dict[str, tuple[str, ...]]:
+    """Client-facing model → the models of its ensemble, as some pod that answers has it."""
+    known = next((pod.models for pod in live if pod is not None and pod.models), {})
+    return {
+        m.name: tuple(dict.fromkeys(step.model for step in known[m.name].steps))
+        for m in server.models
+        if m.name in known
+    }
 
 
 def _targets(server: Server) -> dict[str, float]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import socket
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import aiohttp
@@ -87,6 +89,33 @@ async def test_all_requests_of_the_schedule_are_sent_and_recorded() -> None:
     assert {record.status for record in records} == {200}
     assert {record.pod for record in records} == {one, two}
     assert all(record.sent >= record.scheduled - 0.001 for record in records)
+
+
+async def test_every_request_is_published_under_the_pod_it_was_sent_to() -> None:
+    async with serving(ok) as one, serving(ok) as two, gateway(one, two) as load:
+        await load.start(FAST)
+        await load.drain()
+    sent = Counter(record.pod for record in load.recorder.since(0))
+    page = load.metrics.page().decode()
+    published = re.findall(r'gateway_request_duration_seconds_count{.*upstream="(.*)"} (.*)', page)
+    assert {pod: float(count) for pod, count in published} == sent
+
+
+async def test_without_pods_requests_are_published_under_no_upstream() -> None:
+    async with gateway() as load:
+        await load.start(FAST)
+        await load.drain()
+    labels = 'model="m",status="503",target_namespace="serving",upstream=""'
+    assert f"gateway_request_duration_seconds_count{{{labels}}} 100.0" in load.metrics.page().decode()
+
+
+async def test_a_request_that_every_pod_refused_is_published_under_the_one_asked_last() -> None:
+    address = refused_address()
+    async with gateway(address) as load:
+        await load.start(FAST)
+        await load.drain()
+    labels = f'model="m",status="503",target_namespace="serving",upstream="{address}"'
+    assert f"gateway_request_duration_seconds_count{{{labels}}} 100.0" in load.metrics.page().decode()
 
 
 async def test_a_stuck_server_does_not_hold_back_the_schedule() -> None:

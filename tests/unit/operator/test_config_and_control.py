@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import yaml
 
 from slo_operator.act.control import Controller
 from slo_operator.act.events import EventRecorder, Subject
-from slo_operator.act.tracing import trace_rate
+from slo_operator.act.tracing import set_traces, trace_rate
 from slo_operator.config import ConfigError, load_config, parse_config
 from slo_operator.health import Health
 from slo_operator.observe.live import LivePod, LiveReader
 from slo_operator.observe.records import project_pod
+from slo_operator.observe.triton import TritonError
 from slo_operator.specs import Specs
 from slo_tuner.settings import Batching, ModelSettings, PodSettings
 from tests.unit.operator.fakes import Clock, FakeKube, FakeTriton, resource
@@ -32,6 +35,7 @@ def test_the_shipped_configurations_are_readable() -> None:
         body = yaml.safe_load((ROOT / "manifests" / name / "config.yaml").read_text(encoding="utf-8"))
         config = parse_config(yaml.safe_load(body["data"]["config.yaml"]), name)
         assert config.interval in (5.0, 15.0)
+        assert not config.traces.enabled
 
 
 @pytest.mark.parametrize(
@@ -41,6 +45,7 @@ def test_the_shipped_configurations_are_readable() -> None:
         ("prometheus: {uri: http://x}", ["prometheus.uri", "Extra inputs"]),
         ("traces: {rate: 0}", ["traces.rate", "greater than or equal to 1"]),
         ("gatewayHistograms: [{family: a b}]", ["gatewayHistograms.0.family"]),
+        ("gatewayHistograms: [{family: a, podLabel: dst-pod}]", ["gatewayHistograms.0.podLabel"]),
         ("- a", ["expected a mapping"]),
         ("a: [", ["not YAML"]),
     ],
@@ -58,7 +63,9 @@ def test_a_wrong_file_is_refused_with_file_field_and_what_would_be_right(
 
 def test_an_empty_file_means_the_defaults_and_a_missing_one_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "empty.yaml").write_text("", encoding="utf-8")
-    assert load_config(tmp_path / "empty.yaml").interval == 15.0
+    empty = load_config(tmp_path / "empty.yaml")
+    assert empty.interval == 15.0
+    assert not empty.traces.enabled, "Triton's tracing can crash the server: only when asked for"
     with pytest.raises(ConfigError, match="cannot be read"):
         load_config(tmp_path / "none.yaml")
 
@@ -182,6 +189,98 @@ def test_a_client_in_use_stays_open_while_its_resource_is_not_asked() -> None:
     assert pod.reader.client(POD) is pod.triton
     pod.reader.read([], pod.clock(), set())
     assert pod.reader.client(POD) is None
+
+
+def test_a_gateway_need_not_tell_the_pod() -> None:
+    families = [{"family": "a"}, {"family": "b", "podLabel": "dst_pod"}]
+    config = parse_config({"gatewayHistograms": families}, "test")
+    assert [g.pod_label for g in config.gateway_histograms] == ["", "dst_pod"]
+
+
+# --- request traces -----------------------------------------------------------------------------
+
+OFF, ON = {"trace_level": ["OFF"]}, {"trace_level": ["TIMESTAMPS"], "trace_rate": ["4"]}
+BATCHES = {"forward": ModelSettings(2, 16, Batching(5000))}
+
+
+class TracedPod(OnePod):
+    """Notes what is written."""
+
+    def __init__(self, tracing: dict[str, list[str]]) -> None:
+        super().__init__()
+        self.triton.tracing |= tracing
+        self.reader.invalidate(POD)
+        self.live = self.read()
+        self.written: list[Mapping[str, list[str]]] = []
+        keep = self.triton.set_trace_settings
+
+        def note(settings: Mapping[str, list[str]]) -> dict[str, list[str]]:
+            self.written.append(settings)
+            return keep(settings)
+
+        self.triton.set_trace_settings = note  # type: ignore[method-assign]
+
+    def trace(self, rate: int | None = 4, wanted: PodSettings | None = None) -> str:
+        self.reader.invalidate(POD)
+        self.live = self.read()
+        return set_traces(self.reader, [POD], self.live, {"p": wanted or {}}, rate)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"forward": ModelSettings(2, 16)},
+        {"forward": ModelSettings(2, 1, Batching(0)), "assistant": ModelSettings(1, 1)},
+    ],
+    ids=["as found", "larger batches by clients only", "batches of one"],
+)
+def test_a_pod_without_batches_is_traced_and_written_to_once(settings: PodSettings) -> None:
+    pod = TracedPod(OFF)
+    assert pod.carry_out(settings).refusals == []
+    assert (pod.trace(), pod.trace()) == ("", "")
+    assert pod.written == [ON]
+
+
+def test_a_pod_that_batches_is_switched_off_once_and_never_on() -> None:
+    pod = TracedPod(ON)
+    pod.carry_out(BATCHES)
+    assert (pod.trace(), pod.trace(rate=8)) == ("", "")
+    assert pod.written == [OFF]
+    pod.carry_out({"forward": ModelSettings(2, 16)})
+    pod.clock.now += 6
+    pod.live = pod.read()
+    pod.carry_out({"forward": ModelSettings(2, 16)})
+    pod.trace()
+    assert pod.written == [OFF, ON]
+
+
+def test_a_pod_is_switched_off_before_it_is_made_to_batch() -> None:
+    pod = TracedPod(ON)
+    pod.trace(wanted=BATCHES)
+    assert pod.written == [OFF]
+
+
+def test_traces_that_are_not_wanted_any_more_are_switched_off() -> None:
+    pod = TracedPod(ON)
+    assert (pod.trace(rate=None), pod.trace(rate=None)) == ("", "")
+    assert pod.written == [OFF]
+
+
+def test_a_pod_that_refuses_trace_settings_does_not_keep_others_from_theirs() -> None:
+    pod = TracedPod(ON)
+    other = FakeTriton(tracing=dict(ON))
+
+    def refuse(settings: Mapping[str, list[str]]) -> dict[str, list[str]]:
+        raise TritonError("p", "TraceSetting", "unavailable", refused=False)
+
+    pod.triton.set_trace_settings = refuse  # type: ignore[method-assign]
+    clients = {POD: pod.triton, ("serving", "q"): other}
+    live = dict.fromkeys(clients, pod.live[POD])
+    with patch.object(pod.reader, "client", clients.get):
+        problem = set_traces(pod.reader, clients, live, {}, None)
+    assert "unavailable" in problem
+    assert other.tracing["trace_level"] == ["OFF"]
 
 
 # --- the rest -----------------------------------------------------------------------------------

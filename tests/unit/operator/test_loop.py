@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 from slo_operator.kube import KubeError
 from slo_tuner.decide import decide
+from slo_tuner.settings import Batching, ModelSettings
 from tests.unit.operator.brain import canary_brain
 from tests.unit.operator.fakes import UID, FakeTriton, resource
 from tests.unit.operator.world import World
@@ -362,3 +364,31 @@ def test_traces_are_switched_on_in_managed_pods_and_stay_on() -> None:
         triton.tracing = {"trace_level": ["OFF"], "trace_rate": ["1000"]}  # the container started anew
     world.step(seconds=61)
     assert all(t.tracing["trace_level"] == ["TIMESTAMPS"] for t in world.tritons.values())
+
+
+def test_a_pod_is_not_traced_when_it_is_made_to_batch() -> None:
+    """Triton's tracing can crash a server that batches."""
+
+    def brain(*args: Any) -> Any:
+        decision = decide(*args)
+        settings = {pod: dict(s) for pod, s in decision.settings.items()}
+        if "assistant-chat-0" in settings:
+            settings["assistant-chat-0"]["forward"] = ModelSettings(2, 16, Batching(5000))
+        return replace(decision, settings=settings)
+
+    world = running()
+    world.brain = brain
+    traced_at_load: list[list[str]] = []
+    triton = world.tritons["assistant-chat-0"]
+    load = triton.load
+
+    def note(model: str, config: str) -> None:
+        traced_at_load.append(triton.tracing["trace_level"])
+        load(model, config)
+
+    triton.load = note  # type: ignore[method-assign]
+    world.restart()
+    world.step(ticks=3)
+    assert traced_at_load == [["OFF"]]
+    assert triton.tracing["trace_level"] == ["OFF"]
+    assert world.tritons["assistant-chat-1"].tracing["trace_level"] == ["TIMESTAMPS"]

@@ -59,7 +59,7 @@ class Loop:
     decisions: list[tuple[float, Decision]] = field(default_factory=list)
     loads: int = 0
     gateway: bool = True
-    traces: bool = True
+    traces: bool = False
 
     def run(self, seconds: float) -> None:
         end = self.simulation.now + seconds

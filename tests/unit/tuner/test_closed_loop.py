@@ -55,7 +55,7 @@ def test_job_one_from_as_found_to_twice_the_traffic() -> None:
 def test_an_untuned_server_at_a_load_that_overloads_two_stages_is_mastered_too() -> None:
     """56 requests/s on the untuned server: preprocessing and the busiest forward model are both overloaded."""
     simulation = Simulation(as_found(), 56.0, seed=2)
-    loop = Loop(simulation, traces=False)
+    loop = Loop(simulation)
     simulation.run_until(100.0)
     loop.run(600.0)
     assert promoted(loop)[0] == "preprocess_instances"

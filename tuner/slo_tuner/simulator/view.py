@@ -24,7 +24,7 @@ from slo_tuner.snapshot import (
     StageTime,
 )
 
-BOUNDS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
+BOUNDS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.27, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
 BLOCK_S = 10.0
 
 
@@ -38,7 +38,9 @@ def observe(
     gateway: bool = True,
     memory_used_mib: float = 36_000.0,
 ) -> ServerView:
-    """The last `window_s` as counters and gateway histogram; `history_s` of blocks, `traced_s` of traces."""
+    """The last `window_s` as counters and gateway histogram; `history_s` of blocks, `traced_s` of traces. Misses
+    per pod are known where the gateway names the pod, as here, or where requests are traced.
+    """
     s, now = simulation.scenario, simulation.now
     simulation.forget(now - max(history_s, window_s))
     recent = [r for r in simulation.done if r.end > now - window_s]
@@ -62,7 +64,7 @@ def observe(
         pipelines=pipelines,
         rows=tuple(_rows(simulation, recent, window)),
         traces=tuple(_trace(r) for r in traced),
-        blocks=tuple(_blocks(past, targets, now, history_s, traces)),
+        blocks=tuple(_blocks(past, targets, now, history_s, misses=gateway or traces)),
         gateway=tuple(_histogram(p, recent, window) for p in s_models(simulation)) if gateway else (),
         arrivals_rps={m: Value(sum(r.model == m for r in recent) / window) for m in s_models(simulation)},
         tuned={},
@@ -197,30 +199,29 @@ def _trace(r: SimRequest) -> RequestTrace:
 
 
 def _blocks(
-    past: list[SimRequest], targets: dict[str, float], now: float, history_s: float, stages: bool
+    past: list[SimRequest], targets: dict[str, float], now: float, history_s: float, misses: bool
 ) -> list[LatencyBlock]:
-    """Blocks by time of completion, as counters give them; only whole blocks. Stages are known from traces."""
+    """Blocks by time of completion, as counters give them; only whole blocks."""
     cells: dict[tuple[str, str, int], list[SimRequest]] = defaultdict(list)
     for r in past:
         cells[r.pod, r.model, math.floor(r.end / BLOCK_S)].append(r)
     first, last = math.ceil(max(0.0, now - history_s) / BLOCK_S), math.floor(now / BLOCK_S)
     return [
-        _block(pod, model, k, cell, targets[model], stages)
+        _block(pod, model, k, cell, targets[model], misses)
         for (pod, model, k), cell in sorted(cells.items())
         if first <= k < last
     ]
 
 
 def _block(
-    pod: str, model: str, k: int, cell: list[SimRequest], target_s: float, stages: bool
+    pod: str, model: str, k: int, cell: list[SimRequest], target_s: float, misses: bool
 ) -> LatencyBlock:
     latencies = [r.end - r.start for r in cell]
     sums: dict[str, float] = defaultdict(float)
-    if stages:
-        for r in cell:
-            for member, (waited, computed, _) in r.stages.items():
-                sums[member] += waited + computed
-    over = float(sum(x > target_s for x in latencies))
+    for r in cell:
+        for member, (waited, computed, _) in r.stages.items():
+            sums[member] += waited + computed
+    over = float(sum(x > target_s for x in latencies)) if misses else None
     return LatencyBlock(
         pod, model, k * BLOCK_S, BLOCK_S, len(cell), sum(latencies), 0.0, over, stage_sums_s=dict(sums)
     )
