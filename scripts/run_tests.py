@@ -1,9 +1,9 @@
 """`make test`: the stages of the test suite, and one closing line over all of them.
 
-What is built comes first. Stages in which nothing is measured then run two at a time, with their output in
-one piece when they end; the end-to-end tests and the goal run have the machine to themselves. Stages that
-need root are left out without it, and the end says so. Results in JUnit's form and the output of each stage
-are left in build/test-results/.
+What is built comes first. Stages in which no time is measured then run two at a time, with their output in
+one piece when they end; the two halves of the loop's tests have a cluster each. The tests of the cluster and
+the goal run have the machine to themselves. Stages that need root are left out without it, and the end says
+so. Results in JUnit's form and the output of each stage are left in build/test-results/.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ET  # reads only what pytest wrote a moment ago
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -39,13 +39,15 @@ INCONCLUSIVE = "INCONCLUSIVE"
 class Stage:
     """A command and what it needs. A stage with a `marker` is a pytest run over the tests so marked.
 
-    `beside` others: nothing in it is measured, so that another stage may run at the same time.
+    `files`: only those below tests/; such a stage has a cluster of its own. `beside` others: no time is measured
+    in it, so that another stage may run at the same time.
     """
 
     name: str
     purpose: str
     command: tuple[str, ...] = ()
     marker: str = ""
+    files: tuple[str, ...] = ()
     root: bool = False
     long: bool = False
     beside: bool = False
@@ -63,7 +65,10 @@ STAGES = (
           ("bash", "scripts/check_install_minimal.sh"), root=True, beside=True),
     Stage("go", "the Go parts of the development cluster", ("bash", "scripts/check_go.sh"), beside=True),
     Stage("e2e", "on a development cluster", marker="e2e", root=True, minutes=45),
-    Stage("loop", "the loop and its faults on that cluster", marker="loop", root=True, long=True, minutes=45),
+    Stage("loop-repair", "the loop on a cluster: watch, repair, keep", marker="loop", root=True, long=True,
+          files=("e2e/test_loop_repair.py",), beside=True),
+    Stage("loop-faults", "the loop on another: faults, capacity", marker="loop", root=True, long=True,
+          files=("e2e/test_loop_faults.py", "e2e/test_loop_capacity.py"), beside=True),
     Stage("goal", "the demo and its goals", marker="goal", root=True, long=True, minutes=65),
 )  # fmt: skip
 
@@ -103,24 +108,31 @@ def counts_of(report: Path) -> Counts:
     return total
 
 
-def pytest_command(marker: str) -> tuple[str, ...]:
-    others = " or ".join(name for name in HEAVY if name != marker)
+def pytest_command(stage: Stage) -> tuple[str, ...]:
+    others = " or ".join(name for name in HEAVY if name != stage.marker)
+    chosen = [f"tests/{name}" for name in stage.files] or ["tests"]
     return (
-        PYTHON, "-m", "pytest", "tests", "-v", "--durations=5", "-m", f"{marker} and not ({others})",
-        f"--junitxml={RESULTS / f'{marker}.xml'}",
+        PYTHON, "-m", "pytest", *chosen, "-v", "--durations=5", "-m", f"{stage.marker} and not ({others})",
+        f"--junitxml={RESULTS / f'{stage.name}.xml'}",
     )  # fmt: skip
+
+
+def environment(stage: Stage) -> dict[str, str]:
+    """A stage's own: where it has a cluster to itself, the folder that names it."""
+    own = {"DEVCLUSTER_STATE": str(ROOT / "build" / f"devcluster-{stage.name}")} if stage.files else {}
+    return {**os.environ, **own}
 
 
 def run(stage: Stage, seconds: float) -> Counts:
     """Runs one stage to its end, or for `seconds`, and counts; one that is no pytest run counts as one test."""
-    command = pytest_command(stage.marker) if stage.marker else stage.command
+    command = pytest_command(stage) if stage.marker else stage.command
     if stage.beside:
         log = RESULTS / f"{stage.name}.log"
         with log.open("wb") as output:
-            code = run_for(command, seconds, output)
+            code = run_for(command, seconds, environment(stage), output)
         print(f"\n{log.read_text(errors='replace').rstrip()}", flush=True)
     else:
-        code = run_for(command, seconds)
+        code = run_for(command, seconds, environment(stage))
     if code is None:
         print(f"{stage.name}: not done after {seconds / 60:.0f} minutes, stopped", flush=True)
         return Counts(failed=1)
@@ -129,7 +141,7 @@ def run(stage: Stage, seconds: float) -> Counts:
         if stage.name == "check" and (RESULTS / "unit.xml").exists():
             counts.add(counts_of(RESULTS / "unit.xml"))
         return counts
-    counts = counts_of(RESULTS / f"{stage.marker}.xml")
+    counts = counts_of(RESULTS / f"{stage.name}.xml")
     if code and not counts.failed:
         # A crash of the runner, or no test at all, must not pass for success.
         print(f"{stage.name}: pytest ended with {code} and without a failed test", flush=True)
@@ -137,10 +149,14 @@ def run(stage: Stage, seconds: float) -> Counts:
     return counts
 
 
-def run_for(command: tuple[str, ...], seconds: float, output: IO[bytes] | None = None) -> int | None:
+def run_for(
+    command: tuple[str, ...], seconds: float, variables: Mapping[str, str], output: IO[bytes] | None = None
+) -> int | None:
     """The exit code, or None after `seconds`: then an interrupt lets fixtures clean up before the kill."""
     errors = None if output is None else subprocess.STDOUT
-    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=errors)
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=variables, stdin=subprocess.DEVNULL, stdout=output, stderr=errors
+    )
     try:
         return process.wait(seconds)
     except subprocess.TimeoutExpired:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from scripts import check_links, check_locks, generate_api_docs
-from scripts.run_tests import Counts, Stage, conclude, counts_of, run_all
+from scripts.run_tests import ROOT, STAGES, Counts, Stage, conclude, counts_of, run_all
 
 HASH = "    --hash=sha256:" + "0" * 64
 
@@ -85,6 +85,12 @@ def test_a_failure_decides_and_what_was_left_out_is_told(capsys: pytest.CaptureF
     said = capsys.readouterr().out.splitlines()
     assert "left out without root: e2e (on a cluster)" in said
     assert said[-2:] == ["failed: go", "7 passed, 1 failed, 0 skipped"]
+
+
+def test_every_file_with_tests_of_the_loop_is_in_one_stage() -> None:
+    marked = [p for p in (ROOT / "tests").rglob("test_*.py") if "pytest.mark.loop" in p.read_text("utf-8")]
+    named = [ROOT / "tests" / name for stage in STAGES if stage.marker == "loop" for name in stage.files]
+    assert sorted(named) == sorted(set(marked) - {Path(__file__)})
 
 
 def test_a_stage_that_measures_has_the_machine_to_itself() -> None:
