@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 from slo_operator.observe.counters import Points, growth
@@ -22,6 +23,8 @@ HISTORY_S = 600.0
 MIN_BLOCK_S = 10.0
 #: traces come in batches, and gateways are scraped, at most this late
 DELAY_S = 10.0
+#: by then whatever tells of a block is here, and what it says stays
+FINAL_S = 60.0
 
 _SUCCESS = "nv_inference_request_success"
 _FAILURE = "nv_inference_request_failure"
@@ -32,13 +35,27 @@ _Row = tuple[str, str, str]
 _Families = Mapping[str, Mapping[tuple[str, ...], Points]]
 
 
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """Whose blocks are asked for: a pod's, for one client-facing model and what its pipeline is made of."""
+
+    namespace: str
+    pod: str
+    model: str
+    members: tuple[str, ...]
+    target_s: float
+
+
 class BlockStore:
-    """Raw scrapes of the last ten minutes, by series."""
+    """Raw scrapes of the last ten minutes, by series; and the blocks that were made of them, so that a tick
+    makes only the latest.
+    """
 
     def __init__(self, history_s: float = HISTORY_S):
         self._history_s = history_s
         self._series: dict[_Row, dict[str, dict[tuple[str, ...], Points]]] = {}
         self._filled_until: dict[tuple[str, str], float] = {}
+        self._final: dict[_Question, dict[float, LatencyBlock | None]] = {}
 
     def seconds_to_ask(self, pods: Iterable[tuple[str, str]], now: float) -> float:
         """How far back the next query must reach: all of the history for a pod not seen yet."""
@@ -75,6 +92,11 @@ class BlockStore:
                 del self._series[row]
         alive = {row[:2] for row in self._series}
         self._filled_until = {pod: t for pod, t in self._filled_until.items() if pod in alive}
+        self._final = {
+            asked: {start: block for start, block in made.items() if start >= before}
+            for asked, made in self._final.items()
+            if (asked.namespace, asked.pod) in alive
+        }
 
     def blocks(
         self,
@@ -92,45 +114,63 @@ class BlockStore:
         out = []
         for pod in pods:
             for model, target_s in targets.items():
+                parts = tuple((members or {}).get(model, ()))
                 known = next((s for s in sources if s.covers(pod, model)), None)
-                parts = {
-                    m: families
-                    for m in (model, *(members or {}).get(model, ()))
-                    if (families := self._series.get((namespace, pod, m))) is not None
-                }
-                if model in parts:
-                    out += _blocks(pod, model, parts, target_s, known, now)
+                out += self._of_pod(_Question(namespace, pod, model, parts, target_s), known, now)
         return tuple(sorted(out, key=lambda b: (b.start, b.pod, b.model)))
 
+    def _of_pod(self, asked: _Question, known: MissSource | None, now: float) -> list[LatencyBlock]:
+        families = self._series.get((asked.namespace, asked.pod, asked.model), {})
+        members = {m: self._series.get((asked.namespace, asked.pod, m)) for m in asked.members}
+        present = {m: f for m, f in members.items() if f is not None}
+        times = sorted({t for points in families.get(_SUCCESS, {}).values() for t, _ in points})
+        length = block_length(times)
+        if length is None:
+            return []
+        made = self._final.setdefault(asked, {})
+        out = []
+        for start, (a, b) in _edges(times, length):
+            if known is not None and b > now - DELAY_S:
+                continue  # its misses are still on their way
+            if start in made:
+                block = made[start]
+            else:
+                block = _block(asked, families, present, known, start, length, (a, b))
+                if b < now - FINAL_S:
+                    made[start] = block
+            if block is not None:
+                out.append(block)
+        return out
 
-def _blocks(
-    pod: str,
-    model: str,
-    parts: Mapping[str, _Families],
-    target_s: float,
+
+def _block(
+    asked: _Question,
+    families: _Families,
+    members: Mapping[str, _Families],
     known: MissSource | None,
-    now: float,
-) -> list[LatencyBlock]:
-    families = parts[model]
-    times = sorted({t for points in families.get(_SUCCESS, {}).values() for t, _ in points})
-    length = block_length(times)
-    if length is None:
-        return []
-    out = []
-    for start, (a, b) in _edges(times, length):
-        requests = _increase(families.get(_SUCCESS, {}), a, b)
-        duration = _increase(families.get(_DURATION, {}), a, b)
-        if requests is None or duration is None:
-            continue  # a counter was reset, or a scrape is missing
-        if known is not None and b > now - DELAY_S:
-            continue  # its misses are still on their way
-        failures = _increase(families.get(_FAILURE, {}), a, b)
-        misses = None if known is None else known.misses(pod, model, a, b, target_s, requests)
-        stages = _stage_sums({m: f for m, f in parts.items() if m != model}, a, b, requests)
-        out.append(
-            LatencyBlock(pod, model, start, length, requests, duration / 1e6, failures or 0.0, misses, stages)
-        )
-    return out
+    start: float,
+    length: float,
+    edges: tuple[float, float],
+) -> LatencyBlock | None:
+    """None when a counter was reset or a scrape is missing."""
+    a, b = edges
+    requests = _increase(families.get(_SUCCESS, {}), a, b)
+    duration = _increase(families.get(_DURATION, {}), a, b)
+    if requests is None or duration is None:
+        return None
+    return LatencyBlock(
+        pod=asked.pod,
+        model=asked.model,
+        start=start,
+        seconds=length,
+        requests=requests,
+        latency_sum_s=duration / 1e6,
+        failures=_increase(families.get(_FAILURE, {}), a, b) or 0.0,
+        misses=None
+        if known is None
+        else known.misses(asked.pod, asked.model, a, b, asked.target_s, requests),
+        stage_sums_s=_stage_sums(members, a, b, requests),
+    )
 
 
 def _stage_sums(members: Mapping[str, _Families], a: float, b: float, requests: float) -> dict[str, float]:

@@ -32,6 +32,8 @@ class FakePrometheus:
         self.queries = 0
         self.extra: dict[str, list[Sample]] = {}
         self.namespace = "serving"
+        #: by a pod's address, (requests/s, share of them over 300 ms) as a gateway counts them
+        self.answered: dict[str, tuple[float, float]] = {}
 
     _FAMILIES: ClassVar[dict[str, Callable[[Load], float]]] = {
         "nv_inference_request_success{": lambda x: x.rps,
@@ -72,6 +74,13 @@ class FakePrometheus:
         newest = math.floor(at / self.scrape_s) * self.scrape_s
         times = [newest - i * self.scrape_s for i in range(int(window // self.scrape_s))][::-1]
         out = []
+        if "_bucket{" in expression:
+            for address, (rps, slow) in self.answered.items():
+                for le, rate in (("0.3", rps * (1 - slow)), ("+Inf", rps)):
+                    labels = {"model": "assistant", "target_namespace": self.namespace, "status": "200"}
+                    labels |= {"upstream": f"{address}:8000", "le": le}
+                    out.append(RawSeries(labels, tuple((t, rate * (t - 1_700_000_000)) for t in times)))
+            return out
         for (pod, model), load in self.loads.items():
             families = ("success",) if "__name__" not in expression else ("success", "failure", "duration_us")
             for family in families:

@@ -6,9 +6,14 @@ import copy
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
+from slo_operator.config import parse_config
 from slo_operator.kube import KubeError
 from slo_tuner.decide import decide
+from slo_tuner.decision import Decision
 from slo_tuner.settings import Batching, ModelSettings
+from slo_tuner.snapshot import ServerView
 from tests.unit.operator.brain import canary_brain
 from tests.unit.operator.fakes import UID, FakeTriton, resource
 from tests.unit.operator.world import World
@@ -74,6 +79,31 @@ def test_a_served_pipeline_is_ready_measured_and_met() -> None:
     stages = world.status["models"][0]["breakdown"]["stages"]
     assert ("preprocess", "preprocessing", "30ms") in [(s["stage"], s["model"], s["time"]) for s in stages]
     assert ("forward", "forward", "120ms") in [(s["stage"], s["model"], s["time"]) for s in stages]
+
+
+def test_blocks_have_the_gateways_misses_and_the_members_times() -> None:
+    """20 requests/s on each pod, a tenth of one's over the target: 20 of a block's 200, each 50 ms in preprocessing."""
+    views: list[ServerView] = []
+
+    def brain(view: ServerView, *rest: Any) -> Decision:
+        views.append(view)
+        return decide(view, *rest)
+
+    gateway = {"family": "seen_seconds", "podLabel": "upstream"}
+    world = World(
+        config=parse_config({"interval": "5s", "gatewayHistograms": [gateway]}, "test"), brain=brain
+    )
+    world.prometheus.answered = {"10.0.0.1": (20.0, 0.1), "10.0.0.2": (20.0, 0.0)}
+    world.step()
+    world.roll_out()
+    world.serve()
+    world.step(ticks=2)
+    blocks = views[-1].blocks
+    assert {b.pod: round(b.misses or 0.0, 6) for b in blocks} == {
+        "assistant-chat-0": 20.0,
+        "assistant-chat-1": 0.0,
+    }
+    assert all(b.stage_sums_s["preprocessing"] == pytest.approx(200 * 0.05) for b in blocks)
 
 
 def test_a_steady_state_writes_nothing_in_twenty_ticks() -> None:

@@ -172,6 +172,31 @@ def test_the_query_asks_for_the_targets_bucket_however_it_is_written(unit: str, 
     assert found == f'seen_seconds_bucket{{job="gw", le=~"{bounds}\\\\+Inf"}}[90s]'
 
 
+def test_a_finished_block_is_made_once() -> None:
+    """Who knows misses is asked for a block until it is a minute old, and never again."""
+    asked: list[float] = []
+
+    class Known:
+        def covers(self, pod: str, model: str) -> bool:
+            return True
+
+        def misses(
+            self, pod: str, model: str, a: float, b: float, target_s: float, requests: float
+        ) -> float | None:
+            asked.append(a)
+            return 1.0
+
+    store = BlockStore()
+    store.add([series("success", 8.0, 300), series("duration_us", 1.0, 300)], T0 + 300)
+    first = store.blocks("s", ["p"], {"m": 0.3}, T0 + 300, sources=[Known()])
+    again = len(asked)
+    assert store.blocks("s", ["p"], {"m": 0.3}, T0 + 300, sources=[Known()]) == first
+    assert len(first) == again == 28
+    assert len(asked) - again == 5, "only those that ended within the last minute"
+    assert store.blocks("s", ["p"], {"m": 0.2}, T0 + 300, sources=[Known()]) != ()
+    assert len(asked) - again == 5 + 28, "another target is another question"
+
+
 def test_the_next_query_asks_only_for_what_is_missing() -> None:
     store = BlockStore()
     assert store.seconds_to_ask([("s", "p")], T0 + 60) == 600.0
