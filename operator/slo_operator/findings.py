@@ -107,20 +107,11 @@ def _stalled(servers: Sequence[ServerOutcome]) -> Finding:
 
 def point_met(objective: ObjectiveState) -> bool | None:
     """Whether the point estimate meets the objective; None without one."""
-    if objective.attainment is not None and (level := _level(objective)) is not None:
-        return objective.attainment >= level
+    if objective.attainment is not None and objective.quantile is not None:
+        return objective.attainment >= objective.quantile
     if objective.observed_s is not None:
         return objective.observed_s <= objective.target_s
     return None
-
-
-def _level(objective: ObjectiveState) -> float | None:
-    """latency.p99 → 0.99; None for a mean."""
-    _, _, quantile = objective.objective.rpartition(".p")
-    try:
-        return float(quantile) / 100
-    except ValueError:
-        return None
 
 
 def _slo_met(servers: Sequence[ServerOutcome]) -> Finding:

@@ -75,6 +75,7 @@ def _verdict(pipeline: Pipeline, objective: Objective, level: float, e: Evidence
         objective.name,
         objective.target_s,
         state,
+        level,
         e.observed_s,
         attainment,
         interval,
@@ -85,7 +86,9 @@ def _verdict(pipeline: Pipeline, objective: Objective, level: float, e: Evidence
 
 
 def _plain(pipeline: Pipeline, objective: Objective, state: SLOState, message: str) -> ObjectiveState:
-    return ObjectiveState(pipeline.model, objective.name, objective.target_s, state, message=message)
+    return ObjectiveState(
+        pipeline.model, objective.name, objective.target_s, state, objective.quantile, message=message
+    )
 
 
 def _judge_mean(pipeline: Pipeline, objective: Objective, times: Times) -> ObjectiveState:
@@ -95,7 +98,7 @@ def _judge_mean(pipeline: Pipeline, objective: Objective, times: Times) -> Objec
         return _plain(pipeline, objective, SLOState.NOT_MEASURABLE, times.reason)
     state = SLOState.MET if times.latency_s <= objective.target_s else SLOState.MISSED
     return ObjectiveState(
-        pipeline.model, objective.name, objective.target_s, state, times.latency_s, None, None, times.requests,
+        pipeline.model, objective.name, objective.target_s, state, None, times.latency_s, None, None, times.requests,
         "counters", f"mean over {times.requests:.0f} requests",
     )  # fmt: skip
 

@@ -80,7 +80,7 @@ class Reason(StrEnum):
 class ObjectiveState:
     """One objective of one client-facing model, judged over the SLO's window.
 
-    `observed_s` is the point estimate of the quantile, `attainment` the share of requests within the
+    `quantile` is None for a mean. `observed_s` is the point estimate, `attainment` the share of requests within the
     target, `interval` its 95 % bounds. None where the data does not carry an answer.
     """
 
@@ -88,6 +88,7 @@ class ObjectiveState:
     objective: str
     target_s: float
     state: SLOState
+    quantile: float | None = None
     observed_s: float | None = None
     attainment: float | None = None
     interval: tuple[float, float] | None = None

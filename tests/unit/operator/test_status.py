@@ -31,7 +31,9 @@ T0 = 1_800_000_000.0
 def objective(
     attainment: float | None = 0.995, state: SLOState = SLOState.MET, observed: float | None = 0.25
 ) -> ObjectiveState:
-    return ObjectiveState("assistant", "latency.p99", 0.3, state, observed, attainment, message="so many")
+    return ObjectiveState(
+        "assistant", "latency.p99", 0.3, state, 0.99, observed, attainment, message="so many"
+    )
 
 
 def outcome(
