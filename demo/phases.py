@@ -22,6 +22,8 @@ from demo.run_data import Window, WindowName
 from demo.watching import Watcher, recent_records
 
 PERIOD_S = 20.0
+#: the operator acts on a minute of evidence from after its last action: silence for two of them is its last word
+QUIET_S = 120.0
 #: requests are recorded when they end; by then those of a window that met the SLO have ended
 STRAGGLERS_S = 3.0
 
@@ -110,9 +112,9 @@ class Story:
         await self._measure(WindowName.DOUBLED, "doubled: measuring")
 
     def _settled(self, step_at: float) -> bool:
-        """Whether the last 60 s, all after the step, look good and no change is in flight."""
+        """Whether the operator has had time to act and has nothing more to do, and the last 60 s look good."""
         end = time.time() - STRAGGLERS_S
-        if end - CONFIRM_S < step_at or self.watcher.changing:
+        if self.watcher.changing or end - QUIET_S < max(step_at, self.watcher.last_decision_at):
             return False
         recent = recent_records(self.gateway.records, end - CONFIRM_S)
         p99 = worst_variant_ms(within(recent, Window(end - CONFIRM_S, end)))

@@ -48,6 +48,11 @@ class Watcher:
         return sorted(self._decisions.values(), key=lambda decision: decision.time)
 
     @property
+    def last_decision_at(self) -> float:
+        """Unix time of the newest decision, 0 before the first."""
+        return self.decisions[-1].time if self._decisions else 0.0
+
+    @property
     def changing(self) -> bool:
         """Whether a tuning change is in flight."""
         return any(server.change is not None for server in self.status.servers)
@@ -73,7 +78,7 @@ class Watcher:
         group = "/apis/inferenceslo.dev/v1alpha1"
         found = await self._kube.get(f"{group}/namespaces/{self._namespace}/inferenceslos/{self._resource}")
         self.status = InferenceSLOStatus.model_validate((found or {}).get("status") or {})
-        for entry in self.status.history:
+        for entry in reversed(self.status.history):  # newest first there
             when = datetime.fromisoformat(entry.time).timestamp()
             decision = Decision(when, entry.reason, entry.message, entry.server, entry.lever)
             self._decisions.setdefault((entry.time, entry.reason, entry.message), decision)

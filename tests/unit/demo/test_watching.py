@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 import yaml
 
 from demo.setup import GATEWAY, SAMPLE, gateway_manifest, resource_manifest
-from demo.watching import bottleneck, gpus_requested, recent_records, settings_text
+from demo.watching import Watcher, bottleneck, gpus_requested, recent_records, settings_text
 from devcluster.gateway.records import Record
 from slo_operator.api.status import BottleneckStatus, InferenceSLOStatus, ModelSettingsStatus, ModelStatus
 
@@ -64,3 +66,19 @@ def test_the_gateway_publishes_its_histogram_unless_told_not_to(histogram: bool)
     made = yaml.safe_load(gateway_manifest(GATEWAY.read_text(), histogram))
     arguments = made["spec"]["template"]["spec"]["containers"][0]["args"]
     assert ("--no-histogram" in arguments) is not histogram
+
+
+async def test_decisions_of_the_same_second_keep_their_order() -> None:
+    """The history has the newest first."""
+
+    class FakeKube:
+        async def get(self, path: str) -> dict[str, object]:
+            told = [("Promoted", "05:00:01"), ("Promoting", "05:00:01"), ("CanaryStarted", "05:00:00")]
+            history = [{"reason": r, "message": r, "time": f"2026-12-01T{t}Z"} for r, t in told]
+            return {"status": {"history": history}}
+
+    fake: object = FakeKube()
+    watcher = Watcher(fake, fake, fake, "serving", "assistant")  # type: ignore[arg-type]
+    await watcher._look_at_status()
+    assert [d.reason for d in watcher.decisions] == ["CanaryStarted", "Promoting", "Promoted"]
+    assert watcher.last_decision_at == datetime(2026, 12, 1, 5, 0, 1, tzinfo=UTC).timestamp()
