@@ -152,8 +152,8 @@ def digest(settings: PodSettings) -> str:
 def exhausted(memory: ServerMemory, lever: str, key: str, now: float) -> Tried | None:
     """The try that rules a lever out under this evidence. Half an octave has a blurred edge: neighbours count too.
 
-    Refusals count whatever the lever would set: the load moves what it proposes by one, and a server that refused
-    four processes twice must not be asked for five.
+    Refusals count whatever the lever would set and whatever the load: a server that refused four processes twice
+    must not be asked for five when there is a little more to do.
     """
     refusals = 0
     for t in reversed(memory.tried):
@@ -161,22 +161,24 @@ def exhausted(memory: ServerMemory, lever: str, key: str, now: float) -> Tried |
             continue
         if t.outcome in (WORSE, INCONCLUSIVE) and _same_evidence(t.fingerprint, key):
             return t
-        if t.outcome == REFUSED and _same_evidence(t.fingerprint, key, proposal=False):
+        if t.outcome == REFUSED and _stable(t.fingerprint) == _stable(key):
             refusals += 1
             if refusals >= MAX_REFUSALS:
                 return t
     return None
 
 
-def _same_evidence(a: str, b: str, proposal: bool = True) -> bool:
-    """Whether two fingerprints speak of the same load and settings, and with `proposal` of the same proposal."""
+def _same_evidence(a: str, b: str) -> bool:
+    """Whether two fingerprints speak of the same load, proposal and settings."""
     pa, pb = a.split("|"), b.split("|")
-    if len(pa) != len(pb) or len(pa) < 2 or pa[0] != pb[0]:
-        return False
-    begin = 2 if proposal else -1
-    if pa[begin:] != pb[begin:]:
+    if len(pa) != len(pb) or len(pa) < 2 or pa[0] != pb[0] or pa[2:] != pb[2:]:
         return False
     try:
         return abs(int(pa[1]) - int(pb[1])) <= 1
     except ValueError:
         return False
+
+
+def _stable(fingerprint: str) -> str:
+    """The part of a fingerprint that stands for the settings of record."""
+    return fingerprint.rpartition("|")[2]

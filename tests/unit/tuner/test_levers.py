@@ -248,15 +248,17 @@ def test_a_setting_is_offered_twice_at_most_to_a_server_that_refuses_it() -> Non
     )
 
 
-def test_refusals_of_other_counts_count_too_but_not_those_under_other_settings() -> None:
-    """The wanted count moves by one with the load: refused at 3 and at 5, it must not be offered as 4."""
+def test_refusals_count_at_any_load_and_for_any_number_but_not_under_other_settings() -> None:
+    """While traffic begins its rate is known too low: refused for 3 and for 5 then, it must not be offered as 4."""
     rung = next(r for r in picture(server()).rungs if r.advice.lever == "preprocess_instances")
     lever, band, _, replicas, stable = rung.fingerprint.split("|")
 
     def after_two_refusals(settings: str) -> object:
         tried = tuple(
-            Tried(lever, "|".join((lever, band, wanted, replicas, settings)), "refused", 900.0)
-            for wanted in ("three", "five")
+            Tried(
+                lever, "|".join((lever, str(int(band) - less), wanted, replicas, settings)), "refused", 900.0
+            )
+            for less, wanted in ((4, "three"), (0, "five"))
         )
         return advice(server(), lever, memory=ServerMemory(tried=tried)).verdict
 
