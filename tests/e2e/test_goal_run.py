@@ -35,9 +35,11 @@ def report() -> Report:
     state = REPOSITORY / "build" / "goal-run"
     command = [sys.executable, "-m", "demo", "--output", str(output), "--state", str(state)]
     ran = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
-    told = (ran.stdout + ran.stderr)[-6000:]
+    told = ran.stdout + ran.stderr
+    output.mkdir(parents=True, exist_ok=True)
+    (output / "demo.log").write_text(told, "utf-8")
     if ran.returncode not in (0, 1, TOO_NOISY):
-        pytest.fail(f"the demo could not run (exit code {ran.returncode})\n{told}", pytrace=False)
+        pytest.fail(f"the demo could not run (exit code {ran.returncode})\n{told[-6000:]}", pytrace=False)
     found: Report = json.loads((output / "report.json").read_text("utf-8"))
     if ran.returncode == TOO_NOISY:
         pytest.skip(f"INCONCLUSIVE: {found['verdict']}")
