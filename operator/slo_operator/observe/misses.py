@@ -9,7 +9,6 @@ import math
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from slo_operator.config import GatewayHistogramConfig
@@ -20,6 +19,8 @@ from slo_tuner.snapshot import RequestTrace
 
 #: (namespace or "", model, pod's name or address)
 _Key = tuple[str, str, str]
+#: one pod's buckets of answered requests, by the labels of their series: (upper bound in seconds, samples)
+_Buckets = dict[frozenset[tuple[str, str]], tuple[float, Points]]
 
 
 class MissSource(Protocol):
@@ -36,19 +37,12 @@ class MissSource(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class _Counters:
-    """One pod's buckets of answered requests, by series: (upper bound in seconds, samples)."""
-
-    series: dict[frozenset[tuple[str, str]], tuple[float, Points]] = field(default_factory=dict)
-
-
 class GatewayStore:
     """Raw scrapes of gateway histograms that name the pod, over the length of the history."""
 
     def __init__(self, history_s: float):
         self._history_s = history_s
-        self._pods: dict[_Key, _Counters] = {}
+        self._pods: dict[_Key, _Buckets] = {}
         self._filled_until: float | None = None
 
     def seconds_to_ask(self, now: float) -> float:
@@ -64,8 +58,8 @@ class GatewayStore:
             pod = _host(one.labels.get(config.pod_label, ""))
             if math.isnan(bound) or not pod or not succeeded(one.labels, config):
                 continue
-            counters = self._pods.setdefault((*key_of(one.labels, config), pod), _Counters())
-            _, points = counters.series.setdefault(frozenset(one.labels.items()), (bound, []))
+            buckets = self._pods.setdefault((*key_of(one.labels, config), pod), {})
+            _, points = buckets.setdefault(frozenset(one.labels.items()), (bound, []))
             newest = points[-1][0] if points else -math.inf
             points.extend(p for p in one.samples if p[0] > newest and math.isfinite(p[1]))
             if points:
@@ -74,30 +68,30 @@ class GatewayStore:
 
     def _forget(self, before: float) -> None:
         for key in list(self._pods):
-            series = self._pods[key].series
-            for labels in list(series):
-                _, points = series[labels]
+            buckets = self._pods[key]
+            for labels in list(buckets):
+                _, points = buckets[labels]
                 del points[: bisect_left(points, (before, -math.inf))]
                 if not points:
-                    del series[labels]
-            if not series:
+                    del buckets[labels]
+            if not buckets:
                 del self._pods[key]
 
     def of(self, namespace: str, addresses: Mapping[str, str]) -> GatewayMisses:
         """What is known of these pods of a namespace, by name → address."""
-        found: dict[tuple[str, str], _Counters] = {}
-        for (where, model, pod), counters in self._pods.items():
+        found: dict[tuple[str, str], _Buckets] = {}
+        for (where, model, pod), buckets in self._pods.items():
             if where in ("", namespace):
                 for name, address in addresses.items():
                     if pod in (name, address):
-                        found[name, model] = counters
+                        found[name, model] = buckets
         return GatewayMisses(found)
 
 
 class GatewayMisses:
     """A gateway's view of one server's pods. Requests that failed are the server's counters' to tell."""
 
-    def __init__(self, pods: Mapping[tuple[str, str], _Counters]):
+    def __init__(self, pods: Mapping[tuple[str, str], _Buckets]):
         self._pods = pods
 
     def covers(self, pod: str, model: str) -> bool:
@@ -106,11 +100,11 @@ class GatewayMisses:
     def misses(
         self, pod: str, model: str, a: float, b: float, target_s: float, requests: float
     ) -> float | None:
-        counters = self._pods.get((pod, model))
-        if counters is None:
+        buckets = self._pods.get((pod, model))
+        if buckets is None:
             return None
-        total = _growth(counters, math.inf, a, b)
-        within = _growth(counters, target_s, a, b)
+        total = _growth(buckets, math.inf, a, b)
+        within = _growth(buckets, target_s, a, b)
         if total is None or within is None:
             return None
         if total <= 0.0:
@@ -118,12 +112,12 @@ class GatewayMisses:
         return min(1.0, max(0.0, 1.0 - within / total)) * requests
 
 
-def _growth(counters: _Counters, bound: float, a: float, b: float) -> float | None:
+def _growth(buckets: _Buckets, bound: float, a: float, b: float) -> float | None:
     """Growth of one bucket over all gateways between their scrapes nearest to a and b; None when a counter
     was reset, was not scraped near both, or nobody has this bound.
     """
     grown: float | None = None
-    for upper, points in counters.series.values():
+    for upper, points in buckets.values():
         if upper != bound and abs(upper - bound) > 1e-9:
             continue
         one = growth(points, a, b, (b - a) / 3)
