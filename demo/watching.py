@@ -50,7 +50,7 @@ class Watcher:
     @property
     def last_decision_at(self) -> float:
         """Unix time of the newest decision, 0 before the first."""
-        return self.decisions[-1].time if self._decisions else 0.0
+        return max((decision.time for decision in self._decisions.values()), default=0.0)
 
     @property
     def changing(self) -> bool:

@@ -80,8 +80,8 @@ class Reason(StrEnum):
 class ObjectiveState:
     """One objective of one client-facing model, judged over the SLO's window.
 
-    `quantile` is None for a mean. `observed_s` is the point estimate, `attainment` the share of requests within the
-    target, `interval` its 95 % bounds. None where the data does not carry an answer.
+    `quantile` is None for a mean. `observed_s` is the point estimate, `attainment` the share of requests
+    within the target, `interval` its 95 % bounds. None where the data does not carry an answer.
     """
 
     model: str

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 
+from slo_tuner.attainment import plausible_buckets
 from slo_tuner.decision import ObjectiveState, SLOState
 from slo_tuner.memory import ServerMemory
 from slo_tuner.policy import Policy
@@ -108,10 +109,11 @@ def _inside_margin(
     """(requests that met the target with its margin, all), since the last action."""
     least = (1.0 - margin) * target_s
     for h in view.gateway:
-        bound = next((b for b, _ in h.buckets if least - 1e-9 <= b < target_s - 1e-9), None)
         # a window that reaches back before the action is no evidence of what it left
-        if h.model == model and bound is not None and now - memory.last_action >= h.window_s:
-            total = h.buckets[-1][1] + max(0.0, h.failures)
-            return next(n for b, n in h.buckets if b == bound), total
+        if h.model != model or now - memory.last_action < h.window_s or not plausible_buckets(h):
+            continue
+        within = next((n for bound, n in h.buckets if least - 1e-9 <= bound < target_s - 1e-9), None)
+        if within is not None:
+            return within, h.buckets[-1][1] + max(0.0, h.failures)
     times = _traced(view, model, _start(memory, now))
     return (float(sum(t <= least for t in times)), float(len(times))) if times else None

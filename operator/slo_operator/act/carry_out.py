@@ -115,9 +115,8 @@ class Actor:
         rate = None
         if self._traces.enabled:
             rate = trace_rate(value_or_none(decision.assessment.arrivals_rps) or 0.0, self._traces.rate)
-        pods = [key for key in task.live if key[0] == context.namespace]
         # before the loads: a pod must not begin to batch while it is traced
-        problem = set_traces(self._reader, pods, task.live, decision.settings, rate)
+        problem = set_traces(self._reader, task.live, decision.settings, rate)
         gpus = context.server.accelerator.gpus
         result = self._controller.carry_out(context.namespace, decision.settings, task.live, gpus)
         result.problem = result.problem or problem

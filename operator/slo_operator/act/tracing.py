@@ -8,7 +8,7 @@ traces and Triton's tracing fault" in docs/operations.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from slo_operator.observe.live import LivePod, LiveReader
 from slo_operator.observe.measure import PodKey
@@ -33,7 +33,6 @@ def batches(settings: PodSettings) -> bool:
 
 def set_traces(
     reader: LiveReader,
-    pods: Iterable[PodKey],
     live: Mapping[PodKey, LivePod],
     wanted: Mapping[str, PodSettings],
     rate: int | None,
@@ -46,9 +45,9 @@ def set_traces(
     off = {"trace_level": ["OFF"]}
     on = {"trace_level": ["TIMESTAMPS"], "trace_rate": [str(rate)]}
     problem = ""
-    for pod in pods:
-        state, client = live.get(pod), reader.client(pod)
-        if state is None or client is None or state.error or state.tracing is None:
+    for pod, state in live.items():
+        client = reader.client(pod)
+        if client is None or state.error or state.tracing is None:
             continue
         unsafe = batches(state.settings) or batches(wanted.get(pod[1], {}))
         level = off if rate is None or unsafe else on

@@ -2,19 +2,17 @@
 
 Requests, latency and the time at each member of a pipeline come from the raw scrapes as exact differences
 of counters between two of them, never from extrapolated rates; the share over the target from whoever can
-tell it per pod.
-Scrapes are kept for the length of the history, so that a tick asks only for the latest.
+tell it per pod. Scrapes are kept for the length of the history, so that a tick asks only for the latest.
 """
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from slo_operator.observe.counters import Points, growth
+from slo_operator.observe.counters import Points, drop_before, growth, nearest, take_in
 from slo_operator.observe.misses import MissSource
 from slo_operator.observe.prometheus import RawSeries
 from slo_tuner.snapshot import LatencyBlock
@@ -71,8 +69,7 @@ class BlockStore:
             # Duplicates of HA pairs differ in labels outside of these and replace each other.
             part = tuple(labels.get(k, "") for k in ("version", "gpu_uuid", "reason"))
             points = self._series.setdefault(row, {}).setdefault(family, {}).setdefault(part, [])
-            newest = points[-1][0] if points else -math.inf
-            points.extend(p for p in series.samples if p[0] > newest and math.isfinite(p[1]))
+            take_in(points, series.samples)
             if points:
                 self._filled_until[row[0], row[1]] = points[-1][0]
         self._forget(now - self._history_s)
@@ -83,7 +80,7 @@ class BlockStore:
                 parts = self._series[row][family]
                 for part in list(parts):
                     points = parts[part]
-                    del points[: bisect_left(points, (before, -math.inf))]
+                    drop_before(points, before)
                     if not points:
                         del parts[part]
                 if not parts:
@@ -202,16 +199,11 @@ def _edges(times: Sequence[float], length: float) -> list[tuple[float, tuple[flo
     first, last = math.floor(times[0] / length), math.floor(times[-1] / length)
     for k in range(first, last + 1):
         start = k * length
-        a, b = _nearest(times, start), _nearest(times, start + length)
+        a, b = (times[nearest(times, t, float)] for t in (start, start + length))
         # Every pod is scraped at a phase of its own; half an interval off is as near as it gets.
         if a < b and abs(a - start) <= length / 3 and abs(b - start - length) <= length / 3:
             out.append((start, (a, b)))
     return out
-
-
-def _nearest(times: Sequence[float], t: float) -> float:
-    i = bisect_left(times, t)
-    return min(times[max(0, i - 1) : i + 1], key=lambda x: abs(x - t))
 
 
 def _increase(parts: Mapping[tuple[str, ...], Points], a: float, b: float) -> float | None:

@@ -6,19 +6,19 @@ Either tells a share; what it is a share of, the server's own counters say.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from slo_operator.config import GatewayHistogramConfig
-from slo_operator.observe.counters import Points, growth
+from slo_operator.observe.counters import Points, drop_before, growth, take_in
 from slo_operator.observe.gateway import bound_of, key_of, succeeded
 from slo_operator.observe.prometheus import RawSeries
 from slo_tuner.snapshot import RequestTrace
 
-#: (namespace or "", model, pod's name or address)
-_Key = tuple[str, str, str]
+#: (namespace or "", pod's name or address)
+_Pod = tuple[str, str]
 #: one pod's buckets of answered requests, by the labels of their series: (upper bound in seconds, samples)
 _Buckets = dict[frozenset[tuple[str, str]], tuple[float, Points]]
 
@@ -42,7 +42,7 @@ class GatewayStore:
 
     def __init__(self, history_s: float):
         self._history_s = history_s
-        self._pods: dict[_Key, _Buckets] = {}
+        self._pods: dict[_Pod, dict[str, _Buckets]] = {}  # and by model
         self._filled_until: float | None = None
 
     def seconds_to_ask(self, now: float) -> float:
@@ -58,34 +58,40 @@ class GatewayStore:
             pod = _host(one.labels.get(config.pod_label, ""))
             if math.isnan(bound) or not pod or not succeeded(one.labels, config):
                 continue
-            buckets = self._pods.setdefault((*key_of(one.labels, config), pod), {})
+            namespace, model = key_of(one.labels, config)
+            buckets = self._pods.setdefault((namespace, pod), {}).setdefault(model, {})
             _, points = buckets.setdefault(frozenset(one.labels.items()), (bound, []))
-            newest = points[-1][0] if points else -math.inf
-            points.extend(p for p in one.samples if p[0] > newest and math.isfinite(p[1]))
+            take_in(points, one.samples)
             if points:
                 self._filled_until = max(self._filled_until or 0.0, points[-1][0])
         self._forget(now - self._history_s)
 
     def _forget(self, before: float) -> None:
-        for key in list(self._pods):
-            buckets = self._pods[key]
-            for labels in list(buckets):
-                _, points = buckets[labels]
-                del points[: bisect_left(points, (before, -math.inf))]
-                if not points:
-                    del buckets[labels]
-            if not buckets:
-                del self._pods[key]
+        for pod in list(self._pods):
+            models = self._pods[pod]
+            for model in list(models):
+                buckets = models[model]
+                for labels in list(buckets):
+                    _, points = buckets[labels]
+                    drop_before(points, before)
+                    if not points:
+                        del buckets[labels]
+                if not buckets:
+                    del models[model]
+            if not models:
+                del self._pods[pod]
 
     def of(self, namespace: str, addresses: Mapping[str, str]) -> GatewayMisses:
         """What is known of these pods of a namespace, by name → address."""
-        found: dict[tuple[str, str], _Buckets] = {}
-        for (where, model, pod), buckets in self._pods.items():
-            if where in ("", namespace):
-                for name, address in addresses.items():
-                    if pod in (name, address):
-                        found[name, model] = buckets
-        return GatewayMisses(found)
+        return GatewayMisses(
+            {
+                (name, model): buckets
+                for name, address in addresses.items()
+                for where in ("", namespace)
+                for pod in (name, address)
+                for model, buckets in self._pods.get((where, pod), {}).items()
+            }
+        )
 
 
 class GatewayMisses:

@@ -208,6 +208,8 @@ class FakeTriton:
     tracing: dict[str, list[str]] = field(
         default_factory=lambda: {"trace_level": ["OFF"], "trace_rate": ["1000"]}
     )
+    #: what was written to it
+    traced: list[Mapping[str, list[str]]] = field(default_factory=list)
     stats: dict[str, dict[int, BatchStat]] = field(default_factory=dict)
 
     def models(self) -> list[str]:
@@ -239,6 +241,7 @@ class FakeTriton:
         return dict(self.tracing)
 
     def set_trace_settings(self, settings: Mapping[str, list[str]]) -> dict[str, list[str]]:
+        self.traced.append(settings)
         self.tracing |= settings
         return dict(self.tracing)
 

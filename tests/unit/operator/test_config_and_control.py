@@ -204,26 +204,22 @@ BATCHES = {"forward": ModelSettings(2, 16, Batching(5000))}
 
 
 class TracedPod(OnePod):
-    """Notes what is written."""
+    """One whose tracing is set."""
 
     def __init__(self, tracing: dict[str, list[str]]) -> None:
         super().__init__()
         self.triton.tracing |= tracing
         self.reader.invalidate(POD)
         self.live = self.read()
-        self.written: list[Mapping[str, list[str]]] = []
-        keep = self.triton.set_trace_settings
 
-        def note(settings: Mapping[str, list[str]]) -> dict[str, list[str]]:
-            self.written.append(settings)
-            return keep(settings)
-
-        self.triton.set_trace_settings = note  # type: ignore[method-assign]
+    @property
+    def written(self) -> list[Mapping[str, list[str]]]:
+        return self.triton.traced
 
     def trace(self, rate: int | None = 4, wanted: PodSettings | None = None) -> str:
         self.reader.invalidate(POD)
         self.live = self.read()
-        return set_traces(self.reader, [POD], self.live, {"p": wanted or {}}, rate)
+        return set_traces(self.reader, self.live, {"p": wanted or {}}, rate)
 
 
 @pytest.mark.parametrize(
@@ -270,15 +266,14 @@ def test_traces_that_are_not_wanted_any_more_are_switched_off() -> None:
 def test_a_pod_that_refuses_trace_settings_does_not_keep_others_from_theirs() -> None:
     pod = TracedPod(ON)
     other = FakeTriton(tracing=dict(ON))
-
-    def refuse(settings: Mapping[str, list[str]]) -> dict[str, list[str]]:
-        raise TritonError("p", "TraceSetting", "unavailable", refused=False)
-
-    pod.triton.set_trace_settings = refuse  # type: ignore[method-assign]
+    unavailable = TritonError("p", "TraceSetting", "unavailable", refused=False)
     clients = {POD: pod.triton, ("serving", "q"): other}
     live = dict.fromkeys(clients, pod.live[POD])
-    with patch.object(pod.reader, "client", clients.get):
-        problem = set_traces(pod.reader, clients, live, {}, None)
+    with (
+        patch.object(pod.triton, "set_trace_settings", side_effect=unavailable),
+        patch.object(pod.reader, "client", clients.get),
+    ):
+        problem = set_traces(pod.reader, live, {}, None)
     assert "unavailable" in problem
     assert other.tracing["trace_level"] == ["OFF"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -416,9 +417,9 @@ def test_a_pod_is_not_traced_when_it_is_made_to_batch() -> None:
         traced_at_load.append(triton.tracing["trace_level"])
         load(model, config)
 
-    triton.load = note  # type: ignore[method-assign]
     world.restart()
-    world.step(ticks=3)
+    with patch.object(triton, "load", note):
+        world.step(ticks=3)
     assert traced_at_load == [["OFF"]]
     assert triton.tracing["trace_level"] == ["OFF"]
     assert world.tritons["assistant-chat-1"].tracing["trace_level"] == ["TIMESTAMPS"]
