@@ -1,30 +1,14 @@
 """A Triton pod as the host reaches it: its configuration over HTTP, with the key or without."""
 
 import json
-import urllib.error
-import urllib.request
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from slo_operator.api.names import ADMIN_KEY, GRPC_PORT, HTTP_PORT
 from slo_tuner.settings import Batching, ModelSettings
-
-#: past any proxy that the host may use for other hosts
-_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+from tests.e2e.web import ask
 
 Json = dict[str, Any]
-
-
-def ask(url: str, body: object = None, headers: Mapping[str, str] | None = None) -> tuple[int, str]:
-    """Status and text; a body (JSON) makes it a POST. OSError when nobody answers."""
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data, {"Content-Type": "application/json", **(headers or {})})
-    try:
-        with _DIRECT.open(request, timeout=10) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
 
 
 @dataclass(frozen=True)

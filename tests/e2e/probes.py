@@ -84,10 +84,21 @@ class Bench:
         self.start(name, script, node)
         self.kubectl("expose", f"pod/{name}", "--port=8000")
 
-    def fetch(self, pod: str, address: str) -> str:
-        """The page at `address` (`http://host:port`) as the pod gets it; "" when it gets none."""
+    def reaches(self, pod: str, address: str, page: str) -> None:
+        """Pass once the pod gets that page from `address` (`http://host:port`).
+
+        Not at the first try: DNS and kube-proxy learn of a new Service a moment after the API server did.
+        """
         # kubectl is the HTTP client here: busybox's ends with a segmentation fault when it resolves a name.
-        return self.run(pod, f"kubectl --server={address} --request-timeout=5s get --raw /index.html || true")
+        script = f"kubectl --server={address} --request-timeout=5s get --raw /index.html 2>&1 || true"
+        got = ""
+
+        def same() -> bool:
+            nonlocal got
+            got = self.run(pod, script)
+            return got.strip() == page
+
+        eventually(lambda: f"{pod} gets {page!r} from {address}, last {got!r}", same)
 
     def run(self, pod: str, script: str) -> str:
         """Run a shell script in a pod; its standard output. `ClusterError` when it fails."""

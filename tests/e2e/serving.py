@@ -16,9 +16,10 @@ from slo_operator.render.tuned import settings_from_json
 from slo_tuner.codec import memory_from_json
 from slo_tuner.memory import ServerMemory
 from slo_tuner.settings import PodSettings
-from tests.e2e.pods import Pod, ask
+from tests.e2e.pods import Pod
 from tests.e2e.small_server import DEPLOYMENT, MEMBERS, MODEL, RESOURCE, Manifest, gateway
 from tests.e2e.waiting import until
+from tests.e2e.web import ask
 
 CHILDREN = "deployment,service,secret,configmap,poddisruptionbudget,networkpolicy"
 #: label of everything that the operator makes for the resource

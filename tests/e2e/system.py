@@ -12,8 +12,8 @@ from typing import Any
 
 from devcluster.cluster import Cluster
 from slo_operator.api.names import SYSTEM_NAMESPACE
-from tests.e2e.pods import ask
 from tests.e2e.waiting import until
+from tests.e2e.web import ask
 
 OPERATOR = "inferenceslo-operator"
 

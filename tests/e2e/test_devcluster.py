@@ -8,7 +8,6 @@ import ssl
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from devcluster.ranges import Ranges
 from devcluster.shell import ClusterError, run
 from tests.e2e.probes import Bench
 from tests.e2e.waiting import eventually
+from tests.e2e.web import fetch
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
@@ -37,13 +37,6 @@ def bench(cluster: Cluster) -> Iterator[Bench]:
     found.serve("web")
     yield found
     found.close()
-
-
-def fetch(url: str) -> str:
-    """What the host gets, past any proxy that it may use for other hosts."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(url, timeout=10) as answer:
-        return str(answer.read().decode())
 
 
 # -- from inside a pod -------------------------------------------------------------------------------------------------
@@ -77,11 +70,11 @@ def test_a_pod_without_a_role_may_not_read_secrets(bench: Bench) -> None:
 
 @pytest.mark.parametrize("name", ["web", "web.devcluster-test", "web.devcluster-test.svc.cluster.local"])
 def test_a_pod_reaches_a_service_by_name(bench: Bench, name: str) -> None:
-    assert bench.fetch("client", f"http://{name}:8000") == "web\n"
+    bench.reaches("client", f"http://{name}:8000", "web")
 
 
 def test_a_pod_reaches_itself_through_its_own_service(bench: Bench) -> None:
-    assert bench.fetch("web", "http://web:8000") == "web\n"
+    bench.reaches("web", "http://web:8000", "web")
 
 
 def test_a_headless_service_resolves_to_the_pods_address(bench: Bench) -> None:
@@ -106,8 +99,8 @@ def test_a_name_outside_the_cluster_does_not_exist(bench: Bench) -> None:
 def test_the_host_reaches_pods_and_services(bench: Bench) -> None:
     pod = bench.get("pod", "web")["status"]["podIP"]
     service = bench.get("service", "web")["spec"]["clusterIP"]
-    assert fetch(f"http://{pod}:8000/") == "web\n"
-    assert fetch(f"http://{service}:8000/") == "web\n"
+    eventually("the pod's page", lambda: fetch(f"http://{pod}:8000/") == "web\n")
+    eventually("the Service's page", lambda: fetch(f"http://{service}:8000/") == "web\n")
 
 
 def test_a_pod_reaches_the_host_by_the_links_address(bench: Bench, tmp_path: Path) -> None:
@@ -127,7 +120,7 @@ def test_a_pod_reaches_the_host_by_the_links_address(bench: Bench, tmp_path: Pat
     ]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        eventually("serving", lambda: bench.fetch("client", f"http://{host}:18123") == "host\n")
+        bench.reaches("client", f"http://{host}:18123", "host")
     finally:
         server.kill()
         server.wait()
@@ -182,7 +175,7 @@ def test_up_repairs_what_was_killed_and_pods_live_on(bench: Bench, victims: tupl
     bench.cluster.up()
     after = pids(bench.cluster)
     assert {name for name in before if before[name] != after.get(name)} == set(victims)
-    assert bench.fetch("client", "http://web:8000") == "web\n"
+    bench.reaches("client", "http://web:8000", "web")
     now = bench.get("pod", "web")
     assert now["metadata"]["uid"] == pod["metadata"]["uid"]
     assert now["status"]["containerStatuses"][0]["restartCount"] == 0
@@ -234,7 +227,7 @@ def test_pods_on_two_nodes_reach_each_other(second: Cluster) -> None:
     bench.open()
     bench.serve("far", node="a100-node-1")
     bench.start("near", "exec sleep 3600", node=NODE)
-    assert bench.fetch("near", "http://far:8000") == "far\n"
+    bench.reaches("near", "http://far:8000", "far")
     addresses = [bench.get("pod", name)["status"]["podIP"].rsplit(".", 1)[0] for name in ("near", "far")]
     assert len(set(addresses)) == 2
 

@@ -2,9 +2,7 @@
 
 import json
 import re
-import urllib.error
 import urllib.parse
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +17,7 @@ from devcluster.processes import Supervisor
 from devcluster.scratch_image import write_scratch_image
 from devcluster.shell import ClusterError
 from tests.e2e.waiting import eventually
+from tests.e2e.web import fetch
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -248,16 +247,6 @@ class Tenant:
             return found if len(found) >= at_least else []
 
         return eventually(expression, answer)
-
-
-def fetch(url: str) -> str | None:
-    """The text at a URL; None while nobody answers."""
-    try:
-        with urllib.request.urlopen(url, timeout=5) as response:
-            text: str = response.read().decode()
-            return text
-    except (OSError, urllib.error.URLError):
-        return None
 
 
 def succeeds(cluster: Cluster, *arguments: str) -> bool:

@@ -13,11 +13,12 @@ from tritonclient.utils import InferenceServerException
 
 from devcluster.cluster import Cluster
 from slo_operator.api.names import ADMIN_KEY, GRPC_ADMIN_HEADER
-from tests.e2e.pods import Json, ask
+from tests.e2e.pods import Json
 from tests.e2e.serving import Serving, leave
 from tests.e2e.small_server import DEPLOYMENT, POSTPROCESSING, PREPROCESSING, RESOURCE, inference_slo
 from tests.e2e.system import Operator, prometheus
 from tests.e2e.waiting import until
+from tests.e2e.web import ask
 
 pytestmark = [pytest.mark.loop, pytest.mark.timeout(900)]  # the images may have to be built first
 

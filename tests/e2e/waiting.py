@@ -7,17 +7,20 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def until(what: str, look: Callable[[], T | None], seconds: float = 90.0, pause: float = 1.0) -> T:
-    """The first true answer of `look`; fails with `what` when there is none within `seconds`."""
+def until(
+    what: str | Callable[[], str], look: Callable[[], T | None], seconds: float = 90.0, pause: float = 1.0
+) -> T:
+    """The first true answer of `look`; fails with `what` (asked then, if it is a function) after `seconds`."""
     deadline = time.monotonic() + seconds
     while True:
         found = look()
         if found:
             return found
-        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"not within {seconds:.0f} s: {what() if callable(what) else what}")
         time.sleep(pause)
 
 
-def eventually(what: str, look: Callable[[], T | None]) -> T:
+def eventually(what: str | Callable[[], str], look: Callable[[], T | None]) -> T:
     """`until` for what a node does within a minute."""
     return until(what, look, seconds=60.0, pause=0.3)
