@@ -34,6 +34,9 @@ log = logging.getLogger(__name__)
 
 Clock = Callable[[], float]
 
+#: twice this is well within the pod's grace period
+STOP_S = 10.0
+
 
 @dataclass(slots=True)
 class Outside:
@@ -98,6 +101,7 @@ class Operator:
             metrics=self.metrics,
         )
         self.loop = Loop(parts, resources, config.interval, clock, self._actors)
+        self._looping = threading.Thread(target=self.loop.run, args=(self._stop,), name="loop", daemon=True)
         self._servers: list[HealthServer | TraceReceiver] = []
 
     def start(self) -> None:
@@ -109,19 +113,24 @@ class Operator:
         for server in self._servers:
             server.start()
         self.cluster.start(self._stop)
-        threading.Thread(target=self.loop.run, args=(self._stop,), name="loop", daemon=True).start()
+        self._looping.start()
         log.info(
             "started: a tick every %g s, Prometheus at %s", self._config.interval, self._config.prometheus.url
         )
 
     def stop(self) -> None:
-        """Finish: no new tick is begun. What was begun is finished by the next start."""
+        """Finish: no new tick is begun; the present one and what it began get `STOP_S` each. What is still under
+        way then goes on until the process is killed, and is finished by the next start.
+        """
         self._stop.set()
         self.loop.wake()
         for server in self._servers:
             server.shutdown() if isinstance(server, HealthServer) else server.stop()
+        if self._looping.is_alive():
+            self._looping.join(STOP_S)
+        if self.loop.finish(STOP_S):
+            self._readers.shutdown(wait=False, cancel_futures=True)
         self._actors.shutdown(wait=False, cancel_futures=True)
-        self._readers.shutdown(wait=False, cancel_futures=True)
 
     def _wake(self) -> None:
         self.loop.wake()

@@ -45,7 +45,7 @@ def register(registry: kopf.OperatorRegistry, operator: Operator, specs: Specs) 
     @kopf.on.cleanup(registry=registry)
     async def end(**_: Any) -> None:
         stop.set()
-        operator.stop()
+        await asyncio.to_thread(operator.stop)
 
 
 def configure(settings: kopf.OperatorSettings) -> None:

@@ -83,11 +83,18 @@ class Loop:
                     continue
                 self.tick(bodies)
             except Exception:
+                if stop.is_set():
+                    log.info("the last tick was cut short")
+                    return
                 self._parts.metrics.tick_failures.inc()
                 log.exception("a tick failed; the next one begins afresh")
             spent = self._clock() - began
             stop.wait(max(0.0, min(MIN_GAP_S, self._interval_s) - spent))
             self._wake.wait(max(0.0, self._interval_s - max(spent, MIN_GAP_S)))
+
+    def finish(self, seconds: float) -> bool:
+        """Wait for what ticks began; whether all of it is done by then."""
+        return not wait(list(self._acting.values()), timeout=seconds).not_done
 
     def tick(self, bodies: Sequence[Body]) -> None:
         """One round over every resource."""
