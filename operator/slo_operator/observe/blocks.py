@@ -1,8 +1,9 @@
 """Blocks of about ten seconds per pod and model: what verdicts on a change are made of.
 
-Requests, latency and the time at each member of a pipeline come from the raw scrapes as exact differences
-of counters between two of them, never from extrapolated rates; the share over the target from whoever can
-tell it per pod. Scrapes are kept for the length of the history, so that a tick asks only for the latest.
+Requests, latency and the time at each member of a pipeline come from the raw scrapes as differences of
+counters, never from extrapolated rates; the share over the target from whoever can tell it per pod. Blocks
+begin at the same moments on every pod. Scrapes are kept for the length of the history, so that a tick asks
+only for the latest.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from slo_operator.observe.counters import Points, drop_before, growth, nearest, take_in
+from slo_operator.observe.counters import Points, drop_before, growth, take_in
 from slo_operator.observe.misses import MissSource
 from slo_operator.observe.prometheus import RawSeries
 from slo_tuner.snapshot import LatencyBlock
@@ -126,14 +127,15 @@ class BlockStore:
             return []
         made = self._final.setdefault(asked, {})
         out = []
-        for start, (a, b) in _edges(times, length):
-            if known is not None and b > now - DELAY_S:
+        for start in _starts(times, length):
+            end = start + length
+            if known is not None and end > now - DELAY_S:
                 continue  # its misses are still on their way
             if start in made:
                 block = made[start]
             else:
-                block = _block(asked, families, present, known, start, length, (a, b))
-                if b < now - FINAL_S:
+                block = _block(asked, families, present, known, start, length)
+                if end < now - FINAL_S:
                     made[start] = block
             if block is not None:
                 out.append(block)
@@ -147,10 +149,9 @@ def _block(
     known: MissSource | None,
     start: float,
     length: float,
-    edges: tuple[float, float],
 ) -> LatencyBlock | None:
     """None when a counter was reset or a scrape is missing."""
-    a, b = edges
+    a, b = start, start + length
     requests = _increase(families.get(_SUCCESS, {}), a, b)
     duration = _increase(families.get(_DURATION, {}), a, b)
     if requests is None or duration is None:
@@ -193,24 +194,16 @@ def block_length(times: Sequence[float]) -> float | None:
     return interval * math.ceil(MIN_BLOCK_S / interval)
 
 
-def _edges(times: Sequence[float], length: float) -> list[tuple[float, tuple[float, float]]]:
-    """Block start on the common grid → the scrapes nearest to its two ends, where both are near."""
-    out = []
-    first, last = math.floor(times[0] / length), math.floor(times[-1] / length)
-    for k in range(first, last + 1):
-        start = k * length
-        a, b = (times[nearest(times, t, float)] for t in (start, start + length))
-        # Every pod is scraped at a phase of its own; half an interval off is as near as it gets.
-        if a < b and abs(a - start) <= length / 3 and abs(b - start - length) <= length / 3:
-            out.append((start, (a, b)))
-    return out
+def _starts(times: Sequence[float], length: float) -> list[float]:
+    """The blocks of the common grid that lie between the first scrape and the last."""
+    return [k * length for k in range(math.ceil(times[0] / length), math.floor(times[-1] / length))]
 
 
 def _increase(parts: Mapping[tuple[str, ...], Points], a: float, b: float) -> float | None:
-    """Growth of all parts from scrape `a` to scrape `b`; None when one fell or was not scraped then."""
+    """Growth of all parts from `a` to `b`; None when one fell or was not scraped around both."""
     total = 0.0
     for points in parts.values():
-        grown = growth(points, a, b, 0.001)
+        grown = growth(points, a, b)
         if grown is None:
             return None
         total += grown

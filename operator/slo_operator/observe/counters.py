@@ -1,17 +1,17 @@
-"""Scraped samples of a counter: kept for a while, and its exact growth between two moments."""
+"""Scraped samples of a counter: kept for a while, and its growth between two moments."""
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 from itertools import pairwise
-from typing import TypeVar
-
-_T = TypeVar("_T")
 
 #: (timestamp, value) of one series, oldest first
 Points = list[tuple[float, float]]
+
+#: scrapes further apart than this many times a stretch tell nothing of it
+LONGEST_GAP = 1.5
 
 
 def take_in(points: Points, samples: Iterable[tuple[float, float]]) -> None:
@@ -25,26 +25,25 @@ def drop_before(points: Points, moment: float) -> None:
     del points[: bisect_left(points, (moment, -math.inf))]
 
 
-def growth(points: Points, a: float, b: float, tolerance: float) -> float | None:
-    """From the scrape nearest to `a` to the one nearest to `b`; None when one is further off than the tolerance, or
-    the counter fell in between: it was reset, and what it had counted until then is not known.
+def growth(points: Points, a: float, b: float) -> float | None:
+    """What a counter grew by from `a` to `b`, evenly between the two scrapes around each of them.
+
+    Every target is scraped at a phase of its own: without this, a burst would fall into one block on one pod and into
+    the next block on its neighbour. None when there is no scrape on either side of `a` or `b`, two are too far apart,
+    or the counter fell: it was reset, and what it had counted until then is not known.
     """
-    if not points:
+    first, last = bisect_right(points, a, key=_time) - 1, bisect_left(points, b, key=_time)
+    if first < 0 or last == len(points):
         return None
-    i, j = nearest(points, a, _time), nearest(points, b, _time)
-    if abs(points[i][0] - a) > tolerance or abs(points[j][0] - b) > tolerance:
-        return None
-    between = points[i : j + 1]
-    if any(later < earlier for (_, earlier), (_, later) in pairwise(between)):
-        return None
-    return between[-1][1] - between[0][1]
+    for (t, value), (later, then) in pairwise(points[first : last + 1]):
+        if then < value or later - t > LONGEST_GAP * (b - a):
+            return None
+    return _between(points[last - 1], points[last], b) - _between(points[first], points[first + 1], a)
 
 
-def nearest(items: Sequence[_T], moment: float, time: Callable[[_T], float]) -> int:
-    """Index of the item nearest to a moment, the earlier one of two; there must be one."""
-    i = bisect_left(items, moment, key=time)
-    near = [k for k in (i - 1, i) if 0 <= k < len(items)]
-    return min(near, key=lambda k: abs(time(items[k]) - moment))
+def _between(one: tuple[float, float], next_one: tuple[float, float], moment: float) -> float:
+    (t, value), (later, then) = one, next_one
+    return value + (then - value) * (moment - t) / (later - t)
 
 
 def _time(sample: tuple[float, float]) -> float:

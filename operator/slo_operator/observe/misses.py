@@ -119,14 +119,14 @@ class GatewayMisses:
 
 
 def _growth(buckets: _Buckets, bound: float, a: float, b: float) -> float | None:
-    """Growth of one bucket over all gateways between their scrapes nearest to a and b; None when a counter
-    was reset, was not scraped near both, or nobody has this bound.
+    """Growth of one bucket over all gateways from a to b; None when a counter was reset, was not scraped around
+    both, or nobody has this bound.
     """
     grown: float | None = None
     for upper, points in buckets.values():
         if upper != bound and abs(upper - bound) > 1e-9:
             continue
-        one = growth(points, a, b, (b - a) / 3)
+        one = growth(points, a, b)
         if one is None:
             return None
         grown = (grown or 0.0) + one

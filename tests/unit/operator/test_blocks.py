@@ -22,14 +22,33 @@ def series(
     return RawSeries(labels, tuple((t, per_second * (t - T0)) for t in times))
 
 
-def test_blocks_are_exact_differences_between_two_scrapes() -> None:
+def test_blocks_are_differences_of_counters_between_the_first_scrape_and_the_last() -> None:
     store = BlockStore()
     store.add([series("success", 8.0), series("duration_us", 8.0 * 250_000)], T0 + 60)
     blocks = store.blocks("s", ["p"], {"m": 0.3}, T0 + 60)
-    assert [b.start - T0 for b in blocks] == [0, 10, 20, 30, 40]
+    assert [b.start - T0 for b in blocks] == [10, 20, 30, 40], "scraped from 1 to 56"
     assert all(b.requests == pytest.approx(80) for b in blocks)
     assert all(b.latency_sum_s == pytest.approx(20.0) for b in blocks)
     assert all(b.misses is None for b in blocks)  # means do not know who missed
+
+
+def burst(phase: float) -> RawSeries:
+    """100 requests/s from 8 to 13, none before and after, scraped every five seconds at a phase."""
+    labels = series("success", 0.0).labels
+    times = [T0 + phase + i for i in range(-5, 60, 5)]
+    return RawSeries(labels, tuple((t, 100.0 * min(5.0, max(0.0, t - T0 - 8.0))) for t in times))
+
+
+@pytest.mark.parametrize(
+    ("phase", "first"), [(0.0, 200.0), (1.0, 240.0), (2.4, 228.8), (2.6, 220.8), (4.0, 180.0)]
+)
+def test_a_burst_falls_into_the_same_blocks_whenever_a_pod_is_scraped(phase: float, first: float) -> None:
+    """200 of the burst's 500 requests come before 10. By the nearest scrape it would be from none to 440."""
+    store = BlockStore()
+    store.add([burst(phase), series("duration_us", 1.0, phase=-5.0, seconds=70)], T0 + 60)
+    found = {b.start - T0: b.requests for b in store.blocks("s", ["p"], {"m": 0.3}, T0 + 60)}
+    assert found[0] + found[10] == pytest.approx(500.0), "no request is lost or counted twice"
+    assert found[0] == pytest.approx(first, abs=0.01)
 
 
 def test_a_block_with_a_counter_reset_is_left_out() -> None:
@@ -38,7 +57,19 @@ def test_a_block_with_a_counter_reset_is_left_out() -> None:
     points = list(broken.samples)
     points[7:] = [(t, v - points[6][1]) for t, v in points[7:]]
     store.add([RawSeries(broken.labels, tuple(points)), series("duration_us", 1.0)], T0 + 60)
-    assert [b.start - T0 for b in store.blocks("s", ["p"], {"m": 0.3}, T0 + 60)] == [0, 10, 20, 40]
+    assert [b.start - T0 for b in store.blocks("s", ["p"], {"m": 0.3}, T0 + 60)] == [10, 20, 40]
+
+
+def test_a_scrape_or_two_that_failed_are_bridged_and_a_longer_gap_is_not() -> None:
+    """15 s between two scrapes are one and a half blocks of ten, the most that is bridged."""
+    for missed, starts in ((2, [10, 20, 30, 40]), (3, [40])):
+        store = BlockStore()
+        whole = series("success", 8.0)
+        points = whole.samples[:4] + whole.samples[4 + missed :]
+        store.add([RawSeries(whole.labels, points), series("duration_us", 1.0)], T0 + 60)
+        blocks = store.blocks("s", ["p"], {"m": 0.3}, T0 + 60)
+        assert [b.start - T0 for b in blocks] == starts
+        assert all(b.requests == pytest.approx(80) for b in blocks)
 
 
 def test_misses_come_from_traces_once_all_of_a_blocks_traces_can_be_here() -> None:
@@ -48,7 +79,7 @@ def test_misses_come_from_traces_once_all_of_a_blocks_traces_can_be_here() -> No
         RequestTrace("p", "m", T0 + i / 2, 0.4 if i % 10 == 0 else 0.2, {}) for i in range(120)
     ]  # one in ten over 300 ms
     blocks = store.blocks("s", ["p"], {"m": 0.3}, T0 + 60, sources=[TracedMisses(traces)])
-    assert [b.start - T0 for b in blocks] == [0, 10, 20, 30]
+    assert [b.start - T0 for b in blocks] == [10, 20, 30, 40]
     assert [b.misses for b in blocks] == [pytest.approx(2.0)] * 4
 
 
@@ -103,7 +134,7 @@ def test_misses_come_from_a_gateway_that_names_the_pod() -> None:
     store.add([series("success", 8.0), series("duration_us", 1.0)], T0 + 60)
     known = gateway_misses(answered("0.3", 6.0), answered("0.5", 7.0), answered("+Inf", 8.0))
     blocks = store.blocks("s", ["p"], {"m": 0.3}, T0 + 60, sources=[known])
-    assert [b.start - T0 for b in blocks] == [0, 10, 20, 30], "the newest may not have been scraped yet"
+    assert [b.start - T0 for b in blocks] == [10, 20, 30, 40], "the newest may not have been scraped yet"
     assert [b.misses for b in blocks] == [pytest.approx(20.0)] * 4
 
 
@@ -113,7 +144,7 @@ def test_gateways_add_up_and_failed_requests_are_left_to_the_servers_counters() 
         *(answered(le, n, instance="g-1") for le, n in (("0.3", 4.0), ("+Inf", 4.0))),
         answered("+Inf", 50.0, status="503"),
     )
-    assert known.misses("p", "m", T0 + 1, T0 + 11, 0.3, 80.0) == pytest.approx(20.0)
+    assert known.misses("p", "m", T0 + 10, T0 + 20, 0.3, 80.0) == pytest.approx(20.0)
 
 
 @pytest.mark.parametrize("upstream", ["p", "10.0.0.7", "10.0.0.7:8000"])
@@ -125,21 +156,21 @@ def test_a_pod_is_known_by_its_name_or_its_address(upstream: str) -> None:
 
 def test_without_a_bucket_at_the_target_misses_are_not_known() -> None:
     known = gateway_misses(answered("0.25", 6.0), answered("+Inf", 8.0))
-    assert known.misses("p", "m", T0 + 1, T0 + 11, 0.3, 80.0) is None
+    assert known.misses("p", "m", T0 + 10, T0 + 20, 0.3, 80.0) is None
 
 
 def test_a_gateway_that_was_restarted_or_not_scraped_tells_nothing() -> None:
     whole, within = answered("+Inf", 8.0), answered("0.3", 6.0)
-    restarted = RawSeries(whole.labels, tuple((t, v if t < T0 + 6 else v - 48.0) for t, v in whole.samples))
-    assert gateway_misses(within, restarted).misses("p", "m", T0 + 1, T0 + 11, 0.3, 80.0) is None
+    restarted = RawSeries(whole.labels, tuple((t, v if t < T0 + 16 else v - 48.0) for t, v in whole.samples))
+    assert gateway_misses(within, restarted).misses("p", "m", T0 + 10, T0 + 20, 0.3, 80.0) is None
     short = RawSeries(whole.labels, whole.samples[:1])
-    assert gateway_misses(within, short).misses("p", "m", T0 + 1, T0 + 11, 0.3, 80.0) is None
+    assert gateway_misses(within, short).misses("p", "m", T0 + 10, T0 + 20, 0.3, 80.0) is None
 
 
 def test_milliseconds_are_understood() -> None:
     config = GATEWAY.model_copy(update={"unit": "milliseconds"})
     known = gateway_misses(answered("300", 6.0), answered("+Inf", 8.0), config=config)
-    assert known.misses("p", "m", T0 + 1, T0 + 11, 0.3, 80.0) == pytest.approx(20.0)
+    assert known.misses("p", "m", T0 + 10, T0 + 20, 0.3, 80.0) == pytest.approx(20.0)
 
 
 @pytest.mark.parametrize(("unit", "bounds"), [("seconds", r"0\\.3|"), ("milliseconds", r"300|300\\.0|")])
@@ -169,9 +200,9 @@ def test_a_finished_block_is_made_once() -> None:
     again = len(asked)
     assert store.blocks("s", ["p"], {"m": 0.3}, T0 + 300, sources=[Known()]) == first
     assert len(first) == again == 28
-    assert len(asked) - again == 5, "only those that ended within the last minute"
+    assert len(asked) - again == 6, "only those that ended within the last minute"
     assert store.blocks("s", ["p"], {"m": 0.2}, T0 + 300, sources=[Known()]) != ()
-    assert len(asked) - again == 5 + 28, "another target is another question"
+    assert len(asked) - again == 6 + 28, "another target is another question"
 
 
 def test_the_next_query_asks_only_for_what_is_missing() -> None:
