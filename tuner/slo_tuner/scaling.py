@@ -75,8 +75,8 @@ def _could_do_with_less(picture: Picture) -> bool:
     ctx, view = picture.context, picture.context.view
     if view.desired_replicas <= max(view.min_replicas, 1 if not picture.idle else view.min_replicas):
         return False
-    if len(view.ready_pods) != view.desired_replicas or len(view.pods) != view.desired_replicas:
-        return False
+    if len(view.pods) > view.desired_replicas or any(p.terminating for p in view.pods):
+        return False  # the last step down is still under way
     if picture.idle:
         return True
     if picture.missing or picture.missed:

@@ -139,8 +139,7 @@ class PodView:
     """One pod of the server: state, live settings per model, host and GPU use.
 
     `settings` is empty while the pod cannot be asked. `gpu_busy` maps a GPU's UUID to the share of
-    time its graphics engine was active; memory is MiB per GPU. `loaded_at` is when the last load into
-    this pod was read back; without it the tick that first sees new settings counts.
+    time its graphics engine was active; memory is MiB per GPU.
     """
 
     name: str
@@ -156,7 +155,6 @@ class PodView:
     cpu_used_cores: Signal = NOT_OBSERVED
     cpu_limit_cores: Signal = NOT_OBSERVED
     cpu_throttled_share: Signal = NOT_OBSERVED
-    loaded_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

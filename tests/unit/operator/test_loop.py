@@ -10,59 +10,13 @@ from unittest.mock import patch
 import pytest
 
 from slo_operator.config import parse_config
-from slo_operator.kube import KubeError
 from slo_tuner.decide import decide
 from slo_tuner.decision import Decision
 from slo_tuner.settings import Batching, ModelSettings
 from slo_tuner.snapshot import ServerView
 from tests.unit.operator.brain import canary_brain
-from tests.unit.operator.fakes import UID, FakeTriton, resource
-from tests.unit.operator.world import World
-
-
-def canary() -> World:
-    """A world whose tuner puts four preprocessing processes on one pod, and waits."""
-    world = running(brain=canary_brain, started=False)
-    world.step()
-    assert world.status["lastDecision"]["reason"] == "CanaryStarted"
-    return world
-
-
-def running(
-    body: dict[str, Any] | None = None, *, missing: float = 0.0, started: bool = True, **kwargs: Any
-) -> World:
-    """Both pods up and under steady traffic, every request traced; `missing` of them over the target."""
-    world = World(body, **kwargs)
-    world.step()
-    world.roll_out()
-    world.serve()
-    world.traced = True
-    world.slow_share = dict.fromkeys(world.tritons, missing)
-    if started:
-        world.step(ticks=4)
-    return world
-
-
-def test_the_first_tick_creates_every_child_with_the_resource_as_owner() -> None:
-    world = World()
-    world.step()
-    children = {
-        ("Deployment", "assistant-chat"),
-        ("Service", "assistant-chat"),
-        ("Service", "assistant-chat-headless"),
-        ("Secret", "assistant-chat-control"),
-        ("ConfigMap", "assistant-chat-tuned"),
-        ("ConfigMap", "assistant-chat-state"),
-        ("PodDisruptionBudget", "assistant-chat"),
-        ("NetworkPolicy", "assistant-chat"),
-    }
-    for kind, name in children:
-        (owner,) = world.child(kind, name)["metadata"]["ownerReferences"]
-        assert owner["uid"] == UID
-        assert "finalizers" not in world.child(kind, name)["metadata"]
-    assert world.child("Deployment", "assistant-chat")["spec"]["replicas"] == 2
-    assert world.condition("Ready")["status"] == "False"
-    assert world.condition("Reconciling")["status"] == "True"
+from tests.unit.operator.fakes import resource
+from tests.unit.operator.world import World, canary, running
 
 
 def test_a_served_pipeline_is_ready_measured_and_met() -> None:
@@ -163,7 +117,7 @@ def test_a_canary_goes_to_one_pod_and_is_remembered_first() -> None:
     assert len(touched) == 1
     state = world.child("ConfigMap", "assistant-chat-state")["data"]["memory.json"]
     assert touched[0] in state
-    assert "CanaryStarted" in _reasons(world)
+    assert "CanaryStarted" in world.reasons
     assert world.status["servers"][0]["change"]["pods"] == touched
 
 
@@ -184,24 +138,12 @@ def test_suspend_stops_every_write_but_status() -> None:
     assert world.condition("Suspended")["status"] == "True"
 
 
-def test_suspending_leaves_a_hand_edited_child_alone() -> None:
-    world = running()
-    world.body["spec"]["suspend"] = True
-    world.body["metadata"]["generation"] = 2
-    world.kube.edit("Deployment", "serving", "assistant-chat", ("spec", "replicas"), 1)
-    world.step(ticks=3)
-    assert world.child("Deployment", "assistant-chat")["spec"]["replicas"] == 1
-    del world.body["spec"]["suspend"]
-    world.step()
-    assert world.child("Deployment", "assistant-chat")["spec"]["replicas"] == 2
-
-
 def test_a_crash_between_the_state_and_the_load_is_finished_by_the_next_start() -> None:
     world = running(brain=canary_brain, started=False)
     for triton in world.tritons.values():
         triton.dies = True
     world.step()
-    assert '"change":{' in _memory(world).replace(" ", "")
+    assert '"change":{' in world.memory.replace(" ", "")
     assert all(t.loads == [] for t in world.tritons.values())
     for triton in world.tritons.values():
         triton.dies = False
@@ -210,15 +152,11 @@ def test_a_crash_between_the_state_and_the_load_is_finished_by_the_next_start() 
     assert [t.loads for t in world.tritons.values()] == [["preprocessing"], []]
 
 
-def _memory(world: World) -> str:
-    return str(world.child("ConfigMap", "assistant-chat-state")["data"]["memory.json"])
-
-
 def test_a_refused_load_is_told_to_the_tuner_and_to_people_and_the_old_settings_stay() -> None:
     world = running(brain=canary_brain, started=False)
     world.tritons["assistant-chat-0"].refuses = {"preprocessing": "invalid argument: out of memory"}
     world.step(ticks=3)
-    assert _reasons(world) == ["CanaryStarted", "LoadRefused"]
+    assert world.reasons == ["CanaryStarted", "LoadRefused"]
     assert any("out of memory" in e["note"] for e in world.kube.events)
     assert world.status["lastDecision"]["reason"] == "Waiting"  # the script gives up after a refusal
     assert world.tritons["assistant-chat-0"].loads == ["preprocessing"]
@@ -234,10 +172,6 @@ def test_a_server_that_says_yes_and_runs_something_else_counts_as_a_refusal() ->
     assert "said yes" in note
 
 
-def _reasons(world: World) -> list[str]:
-    return list(dict.fromkeys(e["reason"] for e in world.kube.events))
-
-
 def test_a_pod_that_restarts_from_the_file_is_brought_back_to_the_settings_of_record() -> None:
     world = running()
     first = world.tritons["assistant-chat-0"]
@@ -246,46 +180,6 @@ def test_a_pod_that_restarts_from_the_file_is_brought_back_to_the_settings_of_re
     assert first.loads == ["preprocessing"]
     assert first.configs["preprocessing"].instance_group[0].count == 1
     assert world.tritons["assistant-chat-1"].loads == []
-
-
-def test_a_hand_edited_deployment_is_repaired_once_with_an_event() -> None:
-    world = running()
-    world.kube.edit("Deployment", "serving", "assistant-chat", ("spec", "replicas"), 1)
-    world.step(ticks=3)
-    assert world.child("Deployment", "assistant-chat")["spec"]["replicas"] == 2
-    (event,) = [e for e in world.kube.events if e["reason"] == "Repaired"]
-    assert ".spec.replicas" in event["note"]
-    assert "kubectl-edit" in event["note"]
-
-
-def test_a_field_reset_three_times_is_contested_and_then_left_alone() -> None:
-    world = running()
-    for _ in range(3):
-        world.kube.edit("Deployment", "serving", "assistant-chat", ("spec", "replicas"), 1)
-        world.step()
-    world.kube.edit("Deployment", "serving", "assistant-chat", ("spec", "replicas"), 1)
-    world.step(ticks=5)
-    assert world.child("Deployment", "assistant-chat")["spec"]["replicas"] == 1
-    condition = world.condition("FieldContested")
-    assert condition["status"] == "True"
-    assert "kubectl-edit" in condition["message"]
-    world.step(seconds=601)
-    assert world.child("Deployment", "assistant-chat")["spec"]["replicas"] == 2
-
-
-def test_a_deployment_of_somebody_else_is_never_touched() -> None:
-    world = World()
-    foreign = {
-        "kind": "Deployment",
-        "metadata": {"name": "assistant-chat", "namespace": "serving"},
-        "spec": {"replicas": 7, "selector": {"matchLabels": {"app": "theirs"}}},
-    }
-    world.kube.put(copy.deepcopy(foreign))
-    world.step(ticks=2)
-    assert world.child("Deployment", "assistant-chat")["spec"] == foreign["spec"]
-    stalled = world.condition("Stalled")
-    assert (stalled["status"], stalled["reason"]) == ("True", "CannotApply")
-    assert "does not belong to this resource" in stalled["message"]
 
 
 def test_a_spec_that_cannot_be_read_stalls_and_names_the_field_and_nothing_is_lost() -> None:
@@ -319,54 +213,6 @@ def test_one_bad_resource_does_not_stop_the_others() -> None:
     assert ("Deployment", "serving", "broken-chat") in world.kube.objects  # declared is declared
     status = world.kube.objects["InferenceSLO", "serving", "broken"]["status"]
     assert "boom" in status["servers"][0]["message"]
-
-
-def test_an_api_server_that_refuses_a_child_shows_in_the_condition() -> None:
-    world = World()
-    world.kube.refuse["Deployment"] = KubeError(422, "Invalid", "spec.template: no")
-    world.step()
-    assert world.condition("Stalled")["status"] == "True"
-    assert "spec.template: no" in world.condition("Stalled")["message"]
-
-
-def test_a_target_is_observed_and_advised_on_and_never_written() -> None:
-    source = running()
-    deployment = copy.deepcopy(source.child("Deployment", "assistant-chat"))
-    body = resource("Auto")
-    server = body["spec"]["servers"][0]
-    del server["image"], server["repository"]
-    server["target"] = {"deployment": "triton"}
-    world = World(body)
-    deployment["metadata"] = {"name": "triton", "namespace": "serving", "labels": {}, "generation": 1}
-    world.kube.put(deployment)
-    for i in range(2):
-        name = f"triton-{i}"
-        world.kube.put(_pod(deployment, name, i))
-        world.tritons[name] = FakeTriton()
-    world.serve()
-    world.traced = True
-    world.slow_share = dict.fromkeys(world.tritons, 0.1)
-    world.step(ticks=10)
-    assert {w[0] for w in world.kube.writes} == {"status"}
-    assert all(t.loads == [] and t.tracing["trace_level"] == ["OFF"] for t in world.tritons.values())
-    assert world.status["models"][0]["bottleneck"] is not None
-    assert world.condition("ControlExposed")["status"] == "True"
-
-
-def _pod(deployment: dict[str, Any], name: str, number: int) -> dict[str, Any]:
-    from tests.unit.operator.fakes import pod
-
-    return pod(deployment, name, f"10.0.1.{number}")
-
-
-def test_a_server_that_leaves_the_spec_takes_its_children_along() -> None:
-    world = running()
-    world.body["spec"]["servers"][0]["name"] = "talk"
-    world.body["metadata"]["generation"] = 2
-    world.step(ticks=2)
-    names = {name for kind, _, name in world.kube.objects if kind == "Deployment"}
-    assert names == {"assistant-talk"}
-    assert ("Secret", "serving", "assistant-chat-control") not in world.kube.objects
 
 
 def test_a_new_image_rolls_out_before_anything_is_tuned() -> None:

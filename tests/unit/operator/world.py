@@ -8,6 +8,7 @@ from slo_operator.app import Operator, Outside
 from slo_operator.config import OperatorConfig, parse_config
 from slo_tuner.decide import decide
 from slo_tuner.snapshot import RequestTrace, StageTime
+from tests.unit.operator.brain import canary_brain
 from tests.unit.operator.fake_prometheus import FakePrometheus, Load
 from tests.unit.operator.fakes import Clock, FakeKube, FakeTriton, node, pod, resource
 
@@ -50,6 +51,16 @@ class World:
 
     def condition(self, kind: str) -> dict[str, Any]:
         return next(c for c in self.status["conditions"] if c["type"] == kind)
+
+    @property
+    def memory(self) -> str:
+        """What the tuner remembers of the server, as written."""
+        return str(self.child("ConfigMap", "assistant-chat-state")["data"]["memory.json"])
+
+    @property
+    def reasons(self) -> list[str]:
+        """The reasons of all events, each once."""
+        return list(dict.fromkeys(e["reason"] for e in self.kube.events))
 
     def child(self, kind: str, name: str) -> dict[str, Any]:
         return self.kube.objects[kind, "serving", name]
@@ -114,3 +125,26 @@ class World:
                     "postprocessing": StageTime(0.0, 0.002),
                 }
                 self.operator.traces._done.append(RequestTrace(name, "assistant", start, latency, stages))
+
+
+def canary() -> World:
+    """A world whose tuner puts four preprocessing processes on one pod, and waits."""
+    world = running(brain=canary_brain, started=False)
+    world.step()
+    assert world.status["lastDecision"]["reason"] == "CanaryStarted"
+    return world
+
+
+def running(
+    body: dict[str, Any] | None = None, *, missing: float = 0.0, started: bool = True, **kwargs: Any
+) -> World:
+    """Both pods up and under steady traffic, every request traced; `missing` of them over the target."""
+    world = World(body, **kwargs)
+    world.step()
+    world.roll_out()
+    world.serve()
+    world.traced = True
+    world.slow_share = dict.fromkeys(world.tritons, missing)
+    if started:
+        world.step(ticks=4)
+    return world

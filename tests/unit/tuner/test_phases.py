@@ -216,8 +216,6 @@ class TestCompare:
         live = tick(server(pods=ON_A, blocks=CLEARLY_FASTER), waiting)
         assert live.memory.change is not None
         assert (live.memory.change.live, live.memory.change.since) == (True, NOW)
-        known = (replace(ON_A[0], loaded_at=NOW - 8.0), ON_A[1])
-        assert tick(server(pods=known), waiting).memory.change.since == NOW - 8.0  # type: ignore[union-attr]
 
     def test_a_refused_load_is_undone_at_once(self) -> None:
         refusal = Refusal("a", "preprocessing", FOUR, "no such backend")
@@ -408,7 +406,7 @@ class TestReplicas:
             {"rows": (), "gateway": (), "arrivals_rps": {}},  # D01 (2), (3): empty, target down
             {"rows": calm_rows("a", 60.0)},  # D05: pod b has no series
             {"min_replicas": 2},
-            {"desired_replicas": 3},  # one is still starting
+            {"pods": (pod("a"), pod("b"), pod("c", terminating=True))},  # the last step down is under way
             {"arrivals_rps": {"chat": Value(200.0)}},  # the survivors would not do
         ],
     )
@@ -417,6 +415,15 @@ class TestReplicas:
         done = tick(self.calm(**changes), memory)
         assert done.reason is not Reason.SCALED_DOWN
         assert done.replicas is None
+
+    def test_a_replica_that_never_starts_is_given_up_once_the_others_have_sufficed_for_long(self) -> None:
+        """Three wanted, two ready, which are plenty: the traffic that asked for the third is gone."""
+        starting = self.calm(desired_replicas=3)
+        asked = ServerMemory(
+            stable=starting.pods[0].settings, calm_since=NOW - 10_000.0, last_scale=NOW - 290.0
+        )
+        assert tick(starting, asked).replicas is None, "it gets the time of a look-back to start"
+        assert tick(starting, replace(asked, last_scale=NOW - 310.0)).replicas == 2
 
     def test_proven_idleness_steps_down_to_the_minimum(self) -> None:
         """D01 (1): targets up, counters flat, nothing pending."""

@@ -58,8 +58,7 @@ def _await_live(
         return decision(
             picture, memory, Reason.WAITING, f"waiting for {name} to run the new settings", change
         )
-    loaded = running.loaded_at if running.loaded_at is not None and running.loaded_at <= now else now
-    seen = replace(change, live=True, since=max(change.started, loaded))
+    seen = replace(change, live=True, since=now)
     message = f"comparing {change.lever} on {name} with its peers"
     return decision(picture, replace(memory, change=seen), Reason.WAITING, message, seen)
 
