@@ -1,26 +1,40 @@
 """Merge tuned settings over a model repository's overlay, before the server starts.
 
-    python -m slo_operator.overlay --settings /tuned/settings.json --overlay /overlay [--gpus 2]
+    python -m slo_operator.overlay --settings /tuned/settings.json --overlay /overlay [--gpus 2] [--movable MODEL]...
 
 Runs as an init container, so a pod comes up tuned also while the operator is down. It never keeps a pod from
 starting: whatever cannot be applied is said on standard error and left as the repository has it. Settings that
-fit each model but not their ensemble are left out altogether. The exit code is 0 unless the command line is wrong.
+fit each model but not their ensemble are left out altogether. Models that may be moved to a pool get the stand-in's
+files beside their own. The exit code is 0 unless the command line is wrong.
 """
 
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
+from slo_operator import remote
 from slo_operator.render.model_config import apply_settings, from_text, settings_of, to_text
+from slo_operator.render.remote import ENTRY_FILE
 from slo_operator.render.tuned import settings_from_json
 from slo_tuner.settings import ModelSettings, PodSettings
 
 CONFIG_FILE = "config.pbtxt"
+#: `slo_operator.remote` under a name of its own, in a version's folder
+PACKAGE = "inferenceslo_remote"
+ENTRY = f"""\
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from {PACKAGE}.model import TritonPythonModel  # noqa: E402, F401
+"""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -33,21 +47,32 @@ def main(arguments: list[str] | None = None) -> int:
         "--overlay", type=Path, required=True, help="folder with one writable folder per model"
     )
     parser.add_argument("--gpus", type=int, default=0, help="GPUs of this pod")
+    parser.add_argument(
+        "--movable",
+        metavar="MODEL",
+        action="append",
+        default=[],
+        help="may be moved to a pool; again for more",
+    )
     options = parser.parse_args(arguments)
-    for line in merge(options.settings, options.overlay, options.gpus):
+    for line in merge(options.settings, options.overlay, options.gpus, options.movable):
         sys.stderr.write(line + "\n")
     return 0
 
 
-def merge(settings_file: Path, overlay: Path, gpus: int) -> list[str]:
+def merge(settings_file: Path, overlay: Path, gpus: int, movable: Collection[str] = ()) -> list[str]:
     """Rewrite the config.pbtxt of every model whose settings differ; return what there is to say."""
+    said = [line for model in movable for line in _install(overlay / model)]
     try:
         settings = settings_from_json(settings_file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return [f"{settings_file}: not there; the repository stays as it is"]
+        return [*said, f"{settings_file}: not there; the repository stays as it is"]
     except (OSError, UnicodeDecodeError, ValueError) as error:
-        return [f"{settings_file}: {error}; the repository stays as it is"]
-    files, said = _read_configs(overlay)
+        return [*said, f"{settings_file}: {error}; the repository stays as it is"]
+    moved = [m for m, s in settings.items() if s.remote is not None and m not in movable]
+    said += [line for model in moved for line in _install(overlay / model)]
+    files, unreadable = _read_configs(overlay)
+    said += unreadable
     wanted, refused = _apply(files, settings, overlay, gpus)
     said += refused
     conflict = _ensemble_conflict(files | wanted)
@@ -56,6 +81,20 @@ def merge(settings_file: Path, overlay: Path, gpus: int) -> list[str]:
     for model, config in wanted.items():
         said.append(_write(overlay / model / CONFIG_FILE, config, settings[model]))
     return said
+
+
+def _install(model: Path) -> list[str]:
+    """Put the stand-in beside the code of every version."""
+    try:
+        for version in (v for v in model.iterdir() if v.is_dir() and v.name.isdecimal()):
+            target = version / PACKAGE
+            target.mkdir(exist_ok=True)
+            for file in Path(remote.__file__).parent.glob("*.py"):
+                shutil.copyfile(file, target / file.name)
+            (version / ENTRY_FILE).write_text(ENTRY, encoding="utf-8")
+    except OSError as error:
+        return [f"{model}: {error}; cannot be moved to a pool"]
+    return []
 
 
 def _read_configs(overlay: Path) -> tuple[dict[str, ModelConfig], list[str]]:

@@ -13,7 +13,7 @@ import tarfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ import tritonclient.grpc as triton_grpc
 
 from devcluster import images
 from devcluster.layout import cache_folder
+from slo_operator.overlay import merge
+from slo_operator.render.pod import OVERLAY_SCRIPT
 from tests.integration.leash import LEASH
 
 KEY = "sesame"
@@ -29,15 +31,19 @@ GRPC_KEY = {"triton-grpc-protocol-admin-key": KEY}
 GPUS = ("GPU-a", "GPU-b")
 _CONTROL = "model-repository,model-config,trace,logging"
 
+#: where `overlay_of` lays a repository, as the server sees it
+OVERLAY = "/tmp/overlay"
+
 # Runs in mount and pid namespaces of its own: all of the root is read-only but /dev/shm and /tmp. The server is the
 # first process in them, so its model processes die with it.
 _ENTER = """
 set -eu
-root=$1; shift
+root=$1; overlay=$2; shift 2
 mount --bind "$root" "$root"
 mount -o remount,bind,ro "$root"
 mount -t proc proc "$root/proc"
 mount -t tmpfs tmpfs "$root/tmp"
+if [ -n "$overlay" ]; then mkdir "$root/tmp/overlay"; mount --bind "$overlay" "$root/tmp/overlay"; fi
 mount -t tmpfs tmpfs "$root/dev"
 mkdir -m 1777 "$root/dev/shm"
 mknod -m 666 "$root/dev/null" c 1 3
@@ -120,13 +126,39 @@ class Server:
         return float(line.rpartition(" ")[2])
 
 
+def overlay_of(folder: Path, movable: Collection[str]) -> Path:
+    """The image's model repository laid over as a pod's init containers do it, in a new folder of the host's."""
+    overlay = folder / "overlay"
+    overlay.mkdir()
+    script = OVERLAY_SCRIPT.replace("/overlay/", f"{OVERLAY}/")
+    subprocess.run([*_inside(overlay), "/bin/sh", "-c", script, "overlay", "/models"], check=True)
+    merge(folder / "nothing tuned", overlay, len(GPUS), movable)
+    return overlay
+
+
+def _inside(overlay: Path | None) -> list[str]:
+    """How a command is run in the image's root."""
+    shared = str(overlay) if overlay is not None else ""
+    return [
+        *(*LEASH, "unshare", "--mount", "--pid", "--fork", "--kill-child"),
+        *("sh", "-c", _ENTER, "enter", str(root_folder()), shared),
+    ]
+
+
 @contextlib.contextmanager
-def running_server(folder: Path, environment: Mapping[str, str], *arguments: str) -> Iterator[Server]:
-    """A server with the image's model repository, ready; ended with the block."""
+def running_server(
+    folder: Path,
+    environment: Mapping[str, str],
+    *arguments: str,
+    overlay: Path | None = None,
+    models: Sequence[str] = ("*",),
+) -> Iterator[Server]:
+    """A server with the image's model repository, or an overlay of it, ready; ended with the block."""
     http, grpc, metrics = free_ports(3)
     command = [
         "tritonserver",
-        *("--model-repository=/models", "--model-control-mode=explicit", "--load-model=*"),
+        *(f"--model-repository={OVERLAY if overlay else '/models'}", "--model-control-mode=explicit"),
+        *(f"--load-model={model}" for model in models),
         *("--strict-readiness=true", "--metrics-interval-ms=1000", "--exit-timeout-secs=5"),
         *("--metrics-config", "summary_latencies=true"),
         *(
@@ -143,16 +175,12 @@ def running_server(folder: Path, environment: Mapping[str, str], *arguments: str
     ]
     variables = image_environment() | {"NVIDIA_VISIBLE_DEVICES": ",".join(GPUS), "EMULATED_CPU_CORES": "8"}
     variables |= environment
-    enter = [
-        *(*LEASH, "unshare", "--mount", "--pid", "--fork", "--kill-child"),
-        *("sh", "-c", _ENTER, "enter", str(root_folder())),
-    ]
     # The change of user takes the leash off the server, so it is put on again after that.
     user = ["setpriv", "--reuid=1000", "--regid=1000", "--clear-groups", *LEASH[1:]]
     log = folder / "tritonserver.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [*enter, *(f"{name}={value}" for name, value in variables.items()), *user, *command],
+            [*_inside(overlay), *(f"{name}={value}" for name, value in variables.items()), *user, *command],
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,

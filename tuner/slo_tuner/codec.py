@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from slo_tuner.memory import Change, Phase, ServerMemory, Tried
-from slo_tuner.settings import Batching, ModelSettings, PodSettings
+from slo_tuner.settings import Batching, ModelSettings, PodSettings, Remote
 
 VERSION = 1
 MAX_TRIED = 50
@@ -65,26 +65,28 @@ def memory_from_json(text: str | None) -> ServerMemory:
 
 
 def _settings(settings: PodSettings) -> dict[str, Json]:
+    return {name: _model_settings(s) for name, s in settings.items()}
+
+
+def _model_settings(s: ModelSettings) -> Json:
+    b, r = s.batching, s.remote
     return {
-        name: {
-            "instances": s.instances,
-            "maxBatchSize": s.max_batch_size,
-            "batching": None
-            if s.batching is None
-            else {"delayUs": s.batching.delay_us, "preferredSizes": list(s.batching.preferred_sizes)},
-        }
-        for name, s in settings.items()
+        "instances": s.instances,
+        "maxBatchSize": s.max_batch_size,
+        "batching": None if b is None else {"delayUs": b.delay_us, "preferredSizes": list(b.preferred_sizes)},
+        "remote": None if r is None else {"timeoutMs": r.timeout_ms, "localInstances": r.local_instances},
     }
 
 
 def _read_settings(data: Mapping[str, Json]) -> dict[str, ModelSettings]:
     found = {}
     for name, s in data.items():
-        b = s["batching"]
+        b, r = s["batching"], s.get("remote")
         batching = (
             None if b is None else Batching(int(b["delayUs"]), tuple(int(x) for x in b["preferredSizes"]))
         )
-        found[str(name)] = ModelSettings(int(s["instances"]), int(s["maxBatchSize"]), batching)
+        remote = None if r is None else Remote(int(r["timeoutMs"]), int(r["localInstances"]))
+        found[str(name)] = ModelSettings(int(s["instances"]), int(s["maxBatchSize"]), batching, remote)
     return found
 
 

@@ -15,17 +15,29 @@ class Batching:
 
 
 @dataclass(frozen=True, slots=True)
+class Remote:
+    """A stage that a pool of other servers computes. It has `timeout_ms` for a request; then the request is computed
+    here after all, of which at most `local_instances` are at the same time.
+    """
+
+    timeout_ms: int
+    local_instances: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class ModelSettings:
     """The tunable part of one model's configuration.
 
     instances: execution instances of the model in one pod (all its GPUs together).
     max_batch_size: largest batch in items; 0 means that the model cannot batch.
     batching: None when dynamic batching is off.
+    remote: None when the model runs in this server; else an instance is a request that waits for the pool.
     """
 
     instances: int
     max_batch_size: int
     batching: Batching | None = None
+    remote: Remote | None = None
 
     def __post_init__(self) -> None:
         """One form for what is the same: a server that is given no preferred size fills in the largest batch."""

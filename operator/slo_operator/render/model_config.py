@@ -18,12 +18,14 @@ from typing import Any, Final
 from google.protobuf import json_format, text_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
 
+from slo_operator.render.remote import remote_of, set_remote
 from slo_tuner.settings import Batching, ModelSettings
 
 #: backends whose instances run on the CPU unless the file says otherwise
 _CPU_BACKENDS: Final = frozenset({"python", "tensorrtllm", "openvino"})
 _MAX_INSTANCES: Final = 1024
 _MAX_DELAY_US: Final = 10_000_000
+_MAX_TIMEOUT_MS: Final = 600_000
 
 
 def apply_settings(config: ModelConfig, settings: ModelSettings, gpus: int = 0) -> ModelConfig:
@@ -40,6 +42,7 @@ def apply_settings(config: ModelConfig, settings: ModelSettings, gpus: int = 0) 
     if not is_ensemble(config):
         _set_instances(out, settings.instances, gpus)
         _set_batching(out, settings.batching)
+        set_remote(out, settings.remote)
     _clamp_leftovers(out)
     return out
 
@@ -55,7 +58,7 @@ def settings_of(config: ModelConfig, gpus: int = 0) -> ModelSettings:
             delay_us=dynamic.max_queue_delay_microseconds, preferred_sizes=tuple(dynamic.preferred_batch_size)
         )
     instances = sum(_total(group, gpus) for group in _groups(config, gpus))
-    return ModelSettings(instances=instances, max_batch_size=config.max_batch_size, batching=batching)
+    return ModelSettings(instances, config.max_batch_size, batching, remote_of(config))
 
 
 def check_settings(config: ModelConfig, settings: ModelSettings) -> None:
@@ -76,6 +79,8 @@ def check_settings(config: ModelConfig, settings: ModelSettings) -> None:
             settings.max_batch_size,
             f"the model's is {config.max_batch_size}, 0 meaning that it cannot batch",
         )
+    if settings.remote is not None and not 1 <= settings.remote.timeout_ms <= _MAX_TIMEOUT_MS:
+        refuse("remote.timeout_ms", settings.remote.timeout_ms, f"from 1 to {_MAX_TIMEOUT_MS}")
     batching = settings.batching
     if batching is None:
         return
@@ -219,4 +224,6 @@ def _describe(model: str, settings: ModelSettings) -> str:
     tail = "" if batching is None else f", delay {batching.delay_us / 1000:g}ms"
     if batching is not None and batching.preferred_sizes:
         tail += f", preferred {'/'.join(map(str, batching.preferred_sizes))}"
+    if settings.remote is not None:
+        tail += f", in the pool within {settings.remote.timeout_ms}ms"
     return f"{model} {settings.instances} × batch {settings.max_batch_size}{tail}"

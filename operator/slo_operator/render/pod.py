@@ -24,8 +24,9 @@ SHM_PER_INSTANCE_MIB: Final = 64
 OTHER_INSTANCES_PER_GPU: Final = 4
 _PROBE_PERIOD_S: Final = 5
 
-#: A folder per model with copies of its configuration and links to everything else. Plain POSIX shell: the image is
-#: the server's own, so that a repository that is part of it can be seen.
+#: A folder per model and per version with copies of configurations and links to everything else, so that files can be
+#: added beside a model's code. Plain POSIX shell: the image is the server's own, so that a repository that is part of
+#: it can be seen.
 OVERLAY_SCRIPT: Final = """\
 set -eu
 for model in "$1"/*/; do
@@ -35,9 +36,15 @@ for model in "$1"/*/; do
   mkdir -p "$target"
   for entry in "$model"/*; do
     [ -e "$entry" ] || continue
-    case $entry in
-      *.pbtxt) cp -f "$entry" "$target/" && chmod u+w "$target/${entry##*/}" ;;
-      *) ln -sfn "$entry" "$target/${entry##*/}" ;;
+    name=${entry##*/}
+    case $name in
+      *.pbtxt) cp -f "$entry" "$target/" && chmod u+w "$target/$name" ;;
+      *[!0-9]*) ln -sfn "$entry" "$target/$name" ;;
+      *)
+        mkdir -p "$target/$name"
+        for file in "$entry"/* "$entry"/.[!.]*; do
+          [ ! -e "$file" ] || ln -sfn "$file" "$target/$name/${file##*/}"
+        done ;;
     esac
   done
 done

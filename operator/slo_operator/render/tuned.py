@@ -9,9 +9,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from slo_tuner.settings import Batching, ModelSettings, PodSettings
+from slo_tuner.settings import Batching, ModelSettings, PodSettings, Remote
 
-_FIELDS = frozenset({"instances", "max_batch_size", "batching"})
+_FIELDS = frozenset({"instances", "max_batch_size", "batching", "remote"})
+_REMOTE_FIELDS = frozenset({"timeout_ms", "local_instances"})
 _BATCHING_FIELDS = frozenset({"delay_us", "preferred_sizes"})
 
 
@@ -34,14 +35,17 @@ def settings_from_json(text: str) -> dict[str, ModelSettings]:
 
 
 def _plain(settings: ModelSettings) -> dict[str, Any]:
-    batching = settings.batching
-    return {
+    batching, remote = settings.batching, settings.remote
+    plain: dict[str, Any] = {
         "instances": settings.instances,
         "max_batch_size": settings.max_batch_size,
         "batching": None
         if batching is None
         else {"delay_us": batching.delay_us, "preferred_sizes": list(batching.preferred_sizes)},
     }
+    if remote is not None:
+        plain["remote"] = {"timeout_ms": remote.timeout_ms, "local_instances": remote.local_instances}
+    return plain
 
 
 def _parse(model: str, entry: object) -> ModelSettings:
@@ -59,10 +63,19 @@ def _parse(model: str, entry: object) -> ModelSettings:
             delay_us=_whole(inner.get("delay_us", 0), f"{model}.batching.delay_us"),
             preferred_sizes=tuple(_whole(size, f"{model}.batching.preferred_sizes") for size in sizes),
         )
+    remote = fields.get("remote")
+    elsewhere = None
+    if remote is not None:
+        inner = _object(remote, _REMOTE_FIELDS, f"{model}.remote")
+        elsewhere = Remote(
+            timeout_ms=_whole(inner.get("timeout_ms"), f"{model}.remote.timeout_ms"),
+            local_instances=_whole(inner.get("local_instances", 1), f"{model}.remote.local_instances"),
+        )
     return ModelSettings(
         instances=_whole(fields.get("instances"), f"{model}.instances"),
         max_batch_size=_whole(fields.get("max_batch_size"), f"{model}.max_batch_size"),
         batching=parsed,
+        remote=elsewhere,
     )
 
 

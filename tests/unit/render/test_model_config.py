@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -19,7 +20,7 @@ from slo_operator.render.model_config import (
     to_text,
 )
 from slo_operator.render.tuned import settings_from_json, settings_to_json
-from slo_tuner.settings import Batching, ModelSettings
+from slo_tuner.settings import Batching, ModelSettings, Remote
 
 FORWARD = """
 name: "forward"
@@ -209,17 +210,20 @@ def test_what_a_server_answers_is_read_and_sent_back_whole() -> None:
 
 
 @st.composite
-def settings(draw: st.DrawFn) -> ModelSettings:
+def settings(draw: st.DrawFn, movable: bool = True) -> ModelSettings:
     batch = draw(st.integers(1, 256))
     sizes = draw(st.lists(st.integers(1, batch), max_size=4, unique=True))
     batching = draw(st.none() | st.builds(Batching, st.integers(0, 10_000_000), st.just(tuple(sizes))))
-    return ModelSettings(draw(st.integers(1, 64)), batch, batching)
+    remotes = st.builds(Remote, st.integers(1, 600_000), st.integers(1, 8)) if movable else st.nothing()
+    remote = draw(st.none() | remotes)
+    return ModelSettings(draw(st.integers(1, 64)), batch, batching, remote)
 
 
-@given(settings(), st.sampled_from([FORWARD, ON_GPU]), st.integers(0, 8))
+@given(st.data(), st.sampled_from([FORWARD, ON_GPU]), st.integers(0, 8))
 def test_settings_come_back_from_every_form_of_the_configuration(
-    wanted: ModelSettings, text: str, gpus: int
+    data: st.DataObject, text: str, gpus: int
 ) -> None:
+    wanted = data.draw(settings(movable=text is FORWARD))
     out = apply_settings(from_text(text), wanted, gpus)
     assert settings_of(out, gpus) == wanted
     assert from_json(to_json(out)) == out
@@ -235,6 +239,10 @@ def test_tuned_settings_come_back_from_their_text(tuned: dict[str, ModelSettings
 @pytest.mark.parametrize(
     ("text", "words"),
     [
+        (
+            '{"m": {"instances": 1, "max_batch_size": 1, "remote": {}}}',
+            "m.remote.timeout_ms: expected a whole number",
+        ),
         ("{", "line 1: not JSON"),
         ("[]", "expected an object with one entry per model, got list"),
         ('{"m": 3}', "m: expected an object"),
@@ -256,3 +264,27 @@ def test_tuned_settings_come_back_from_their_text(tuned: dict[str, ModelSettings
 def test_broken_settings_are_named_by_model_and_field(text: str, words: str) -> None:
     with pytest.raises(ValueError, match=re.escape(words)):
         settings_from_json(text)
+
+
+# --- moved to a pool --------------------------------------------------------------------------------------------------
+
+OWN_FILE = 'name: "m"\nbackend: "python"\nmax_batch_size: 8\ndefault_model_filename: "own.py"\n'
+
+
+@pytest.mark.parametrize("text", [FORWARD, OWN_FILE])
+def test_the_way_to_the_pool_and_back_leaves_nothing_behind(text: str) -> None:
+    config = apply_settings(from_text(text), settings_of(from_text(text)))
+    here = settings_of(config)
+    moved = apply_settings(config, replace(here, remote=Remote(200, 2)))
+    assert moved.default_model_filename == "inferenceslo_stand_in.py"
+    again = apply_settings(moved, replace(here, remote=Remote(300, 2)))
+    assert settings_of(again).remote == Remote(300, 2)
+    assert apply_settings(again, here) == config
+
+
+def test_only_a_python_model_can_be_moved() -> None:
+    onnx = from_text('name: "m"\nbackend: "onnxruntime"\nmax_batch_size: 8\n')
+    with pytest.raises(ValueError, match=r"m\.remote = .*only models of the python backend"):
+        apply_settings(onnx, ModelSettings(1, 8, remote=Remote(200)))
+    with pytest.raises(ValueError, match=r"m\.remote\.timeout_ms = 0"):
+        apply_settings(from_text(OWN_FILE), ModelSettings(1, 8, remote=Remote(0)))

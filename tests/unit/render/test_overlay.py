@@ -12,8 +12,9 @@ import pytest
 from slo_operator.overlay import main, merge
 from slo_operator.render.model_config import from_text, settings_of
 from slo_operator.render.pod import OVERLAY_SCRIPT
+from slo_operator.render.remote import ENTRY_FILE
 from slo_operator.render.tuned import settings_to_json
-from slo_tuner.settings import Batching, ModelSettings
+from slo_tuner.settings import Batching, ModelSettings, Remote
 
 MEMBER = (
     'name: "{name}"\nbackend: "python"\nmax_batch_size: 16\ninstance_group [{{ count: 1 kind: KIND_CPU }}]\n'
@@ -61,8 +62,10 @@ def tuned(tmp_path: Path, **settings: ModelSettings) -> Path:
 def test_configurations_are_copied_and_everything_else_is_linked(overlay: Path, repository: Path) -> None:
     assert sorted(p.name for p in overlay.iterdir()) == ["fwd", "pipe", "pre"]
     assert not (overlay / "pre" / "config.pbtxt").is_symlink()
-    assert (overlay / "pre" / "1").is_symlink()
+    assert not (overlay / "pre" / "1").is_symlink(), "files can be added beside the code"
+    assert (overlay / "pre" / "1" / "model.py").is_symlink()
     assert (overlay / "pre" / "1" / "model.py").read_text() == "weights"
+    assert list((overlay / "pipe" / "1").iterdir()) == []
     assert (overlay / "pre" / "labels.txt").resolve() == (repository / "pre" / "labels.txt").resolve()
 
 
@@ -150,3 +153,24 @@ def test_the_init_container_starts_without_the_libraries_of_the_loop() -> None:
     program = "import sys, slo_operator.overlay; print([m for m in ('kopf', 'kubernetes', 'pydantic', 'aiohttp') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], text=True, capture_output=True, check=True)
     assert json.loads(done.stdout.replace("'", '"')) == []
+
+
+def test_a_movable_model_gets_the_stand_in_beside_its_code(
+    overlay: Path, repository: Path, tmp_path: Path
+) -> None:
+    merge(tmp_path / "missing.json", overlay, 0, movable=["pre"])
+    there = overlay / "pre" / "1"
+    assert (there / ENTRY_FILE).exists()
+    assert (there / "inferenceslo_remote" / "pool.py").exists()
+    assert not (overlay / "fwd" / "1" / ENTRY_FILE).exists()
+    assert list((repository / "pre" / "1").iterdir()) == [repository / "pre" / "1" / "model.py"]
+
+
+def test_a_pod_that_starts_with_a_moved_model_has_what_it_needs_whatever_the_arguments_say(
+    overlay: Path, tmp_path: Path
+) -> None:
+    moved = ModelSettings(16, 16, remote=Remote(200))
+    merge(tuned(tmp_path, pre=moved), overlay, 0)
+    config = from_text((overlay / "pre" / "config.pbtxt").read_text())
+    assert settings_of(config) == moved
+    assert (overlay / "pre" / "1" / config.default_model_filename).exists()

@@ -1,0 +1,68 @@
+"""A stage moved to another server and back, on real Tritons: the clients notice nothing."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from slo_operator.render.model_config import apply_settings, from_json, settings_of, to_json
+from slo_tuner.settings import ModelSettings, Remote
+from tests.integration.triton_image import GRPC_KEY, Server, overlay_of, running_server
+
+pytestmark = [
+    pytest.mark.triton,
+    pytest.mark.timeout(900),  # the image may have to be built first
+    pytest.mark.skipif(
+        os.geteuid() != 0, reason="needs root: the image's root file system is entered by chroot"
+    ),
+]
+
+STAGE = "preprocessing"
+HERE = ModelSettings(1, 16)
+MOVED = ModelSettings(8, 16, remote=Remote(2000))
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The stage alone, on a server without GPUs."""
+    with running_server(tmp_path_factory.mktemp("pool"), {}, models=[STAGE]) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, pool: Server) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("server")
+    environment = {"INFERENCESLO_POOL": f"127.0.0.1:{pool.http}"}
+    with running_server(folder, environment, overlay=overlay_of(folder, [STAGE])) as server:
+        yield server
+
+
+def run(server: Server, wanted: ModelSettings) -> ModelSettings:
+    """Load the stage with these settings; those that the server then says it runs."""
+    config = from_json(server.get(f"/v2/models/{STAGE}/config", {"admin-key": "sesame"})[1])
+    changed = to_json(apply_settings(config, wanted))
+    server.client().load_model(STAGE, headers=GRPC_KEY, config=changed, client_timeout=120)
+    return settings_of(from_json(server.get(f"/v2/models/{STAGE}/config", {"admin-key": "sesame"})[1]))
+
+
+def results(server: Server, result: str) -> float:
+    return server.metric("inferenceslo_pool_requests_total", model=STAGE, result=result)
+
+
+def test_a_moved_stage_gives_the_same_answers_and_comes_back(server: Server, pool: Server) -> None:
+    assert run(server, HERE) == HERE
+    before = server.ask("small", "Where is the time spent?")
+    assert before[0] == 200
+    assert run(server, MOVED) == MOVED
+    asked = pool.metric("nv_inference_request_success", model=STAGE)
+    for _ in range(5):
+        assert server.ask("small", "Where is the time spent?") == before
+    time.sleep(1.5)  # metrics pages follow
+    assert pool.metric("nv_inference_request_success", model=STAGE) == asked + 5
+    assert results(server, "pool") == 5
+    assert run(server, HERE) == HERE
+    assert server.ask("small", "Where is the time spent?") == before
+    assert pool.metric("nv_inference_request_success", model=STAGE) == asked + 5
