@@ -88,6 +88,8 @@ class Operator:
             ),
             planner=Planner(outside.decide, kube, self.cluster, keys, memory, self.applier, config, clock),
             actor=Actor(
+                kube,
+                self.cluster,
                 self.applier,
                 keys,
                 memory,

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from slo_operator.api.status import ConditionType, timestamp
+from slo_operator.api.types import format_share
 from slo_operator.conditions import Finding
 from slo_operator.outcome import ResourceOutcome, ServerOutcome
 from slo_tuner.decision import ObjectiveState, SLOState
+from slo_tuner.signal import value_or_none
 
 T = ConditionType
+
+#: a member that ends costs a handful of requests; more of them than this is trouble
+MUCH_LOCAL = 0.01
 
 
 def findings(outcome: ResourceOutcome) -> list[Finding]:
@@ -33,7 +38,22 @@ def findings(outcome: ResourceOutcome) -> list[Finding]:
     contested = [text for s in servers for text in s.contested]
     if contested:
         out.append(Finding(T.FIELD_CONTESTED, True, "ChangedByOthers", "; ".join(contested)))
+    without = [text for s in servers if (text := _without_pool(s))]
+    if without:
+        out.append(Finding(T.POOL_UNAVAILABLE, True, "ComputedLocally", "; ".join(without)))
     return out
+
+
+def _without_pool(s: ServerOutcome) -> str:
+    """What to say when stages that were moved are computed in the server after all; empty while they are not."""
+    pool = s.view.stage_pool if s.view is not None else None
+    share = value_or_none(pool.local_share) if pool is not None else None
+    if pool is None or share is None or share <= MUCH_LOCAL:
+        return ""
+    return (
+        f"{s.server.name}: the pool did not answer {format_share(share)} of the requests, they were computed in the"
+        f" server; {pool.ready} of {pool.replicas} replicas are ready"
+    )
 
 
 def _invalid(outcome: ResourceOutcome) -> list[Finding]:

@@ -1,11 +1,11 @@
 """Merge tuned settings over a model repository's overlay, before the server starts.
 
-    python -m slo_operator.overlay --settings /tuned/settings.json --overlay /overlay [--gpus 2] [--movable MODEL]...
+    python -m slo_operator.overlay --settings /tuned/settings.json --overlay /overlay [--gpus 2] [--movable]
 
 Runs as an init container, so a pod comes up tuned also while the operator is down. It never keeps a pod from
 starting: whatever cannot be applied is said on standard error and left as the repository has it. Settings that
-fit each model but not their ensemble are left out altogether. Models that may be moved to a pool get the stand-in's
-files beside their own. The exit code is 0 unless the command line is wrong.
+fit each model but not their ensemble are left out altogether. Where stages may be moved to a pool, every model of the
+Python backend gets the stand-in's files beside its own. The exit code is 0 unless the command line is wrong.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
@@ -47,32 +47,29 @@ def main(arguments: list[str] | None = None) -> int:
         "--overlay", type=Path, required=True, help="folder with one writable folder per model"
     )
     parser.add_argument("--gpus", type=int, default=0, help="GPUs of this pod")
-    parser.add_argument(
-        "--movable",
-        metavar="MODEL",
-        action="append",
-        default=[],
-        help="may be moved to a pool; again for more",
-    )
+    parser.add_argument("--movable", action="store_true", help="stages may be moved to a pool")
     options = parser.parse_args(arguments)
     for line in merge(options.settings, options.overlay, options.gpus, options.movable):
         sys.stderr.write(line + "\n")
     return 0
 
 
-def merge(settings_file: Path, overlay: Path, gpus: int, movable: Collection[str] = ()) -> list[str]:
+def merge(settings_file: Path, overlay: Path, gpus: int, movable: bool = False) -> list[str]:
     """Rewrite the config.pbtxt of every model whose settings differ; return what there is to say."""
-    said = [line for model in movable for line in _install(overlay / model)]
+    files, said = _read_configs(overlay)
+    python = [model for model, config in files.items() if config.backend == "python"]
+    said += [line for model in python if movable for line in _install(overlay / model)]
     try:
         settings = settings_from_json(settings_file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return [*said, f"{settings_file}: not there; the repository stays as it is"]
     except (OSError, UnicodeDecodeError, ValueError) as error:
         return [*said, f"{settings_file}: {error}; the repository stays as it is"]
-    moved = [m for m, s in settings.items() if s.remote is not None and m not in movable]
-    said += [line for model in moved for line in _install(overlay / model)]
-    files, unreadable = _read_configs(overlay)
-    said += unreadable
+    if (
+        not movable
+    ):  # a pool that is no longer declared: its stages are computed here until they are moved back
+        moved = [m for m in python if m in settings and settings[m].remote is not None]
+        said += [line for model in moved for line in _install(overlay / model)]
     wanted, refused = _apply(files, settings, overlay, gpus)
     said += refused
     conflict = _ensemble_conflict(files | wanted)

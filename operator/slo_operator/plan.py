@@ -10,7 +10,7 @@ from slo_operator.act.apply import Applier
 from slo_operator.act.carry_out import Done, Task
 from slo_operator.act.children import ControlKeys, prune
 from slo_operator.act.events import Subject as EventSubject
-from slo_operator.api.names import ANNOTATION_CONFIG_HASH
+from slo_operator.api.names import ANNOTATION_CONFIG_HASH, pool_of
 from slo_operator.api.resource import InferenceSLO
 from slo_operator.api.spec import Server, Workload
 from slo_operator.api.to_tuner import policy_of
@@ -25,6 +25,7 @@ from slo_operator.outcome import ServerOutcome
 from slo_operator.render.context import Observed as ObservedTimes
 from slo_operator.render.context import ServerContext
 from slo_operator.render.deployment import config_hash
+from slo_operator.render.stage_pool import PoolContext
 from slo_operator.state import MemoryStore
 from slo_tuner.decision import Decision, Reason
 from slo_tuner.memory import ServerMemory
@@ -131,6 +132,7 @@ class Planner:
             return
         subject = EventSubject(resource.namespace, resource.name, resource.uid)
         names = {s.name for s in resource.spec.servers}
+        names |= {pool_of(s.name) for s in resource.spec.servers if s.preprocess_pool is not None}
         for gone in prune(self._kube, self._cluster, self._applier, subject, names):
             log.info("%s/%s: deleted %s: its server left the spec", resource.namespace, resource.name, gone)
 
@@ -215,6 +217,7 @@ class Planner:
             tuned=subject.tuned,
             live=live,
             remember=not rolling,
+            pool=_pool(context, decision),
         )
 
     def _replicas(
@@ -252,6 +255,15 @@ class Planner:
             self._blind_since.pop(subject.id, None)
             return None
         return self._blind_since.setdefault(subject.id, self._clock())
+
+
+def _pool(context: ServerContext, decision: Decision | None) -> PoolContext | None:
+    """The pool that the decision wants; None where it wants nothing of it."""
+    declared, wanted = context.server.preprocess_pool, decision.stage_pool if decision is not None else None
+    if declared is None or decision is None or wanted is None:
+        return None
+    stages = {name: decision.stable[name] for name in wanted.stages if name in decision.stable}
+    return PoolContext(context, declared, wanted.replicas if stages else 0, stages)
 
 
 def _rolling(deployment: DeploymentRecord | None, digest: str) -> bool:

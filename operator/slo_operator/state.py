@@ -36,7 +36,7 @@ class MemoryStore:
         """The server's memory; an empty one when there is none, or none that can be read.
 
         What was learned of another configuration (image, repository, template) does not hold for this
-        one: of that only the number of replicas is kept.
+        one: of that only the numbers of replicas are kept.
         """
         name = child_names(resource, server).state
         text = self._text(namespace, name, uid, MEMORY_KEY)
@@ -48,7 +48,7 @@ class MemoryStore:
             log.warning("memory of %s/%s %s: %s; starting afresh", namespace, resource, server, error)
             return ServerMemory()
         if self._text(namespace, name, uid, HASH_KEY) not in (None, config_hash):
-            return ServerMemory(replicas=memory.replicas)
+            return ServerMemory(replicas=memory.replicas, pool=memory.pool)
         return memory
 
     def save(self, subject: Subject, context: ServerContext, memory: ServerMemory, config_hash: str) -> bool:

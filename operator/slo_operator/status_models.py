@@ -14,6 +14,7 @@ from slo_operator.api.status import (
     ModelSettingsStatus,
     ModelStatus,
     ObjectiveStatus,
+    PoolStatus,
     RecommendationStatus,
     ServerStatus,
     StageStatus,
@@ -42,6 +43,22 @@ def server_status(outcome: ServerOutcome, now: float) -> ServerStatus:
         rollout=_rollout(outcome),
         message="; ".join(p for p in problems if p),
         change=_change(outcome, now),
+        preprocess_pool=_pool(view),
+    )
+
+
+def _pool(view: ServerView | None) -> PoolStatus | None:
+    pool = view.stage_pool if view is not None else None
+    if pool is None or not pool.replicas:
+        return None
+    network, local = value_or_none(pool.network_s), value_or_none(pool.local_share)
+    return PoolStatus(
+        replicas=pool.replicas,
+        ready_replicas=pool.ready,
+        stages=list(pool.stages),
+        cores=pool.replicas * pool.processes,
+        network=None if network is None else format_latency(network),
+        computed_locally=None if local is None else format_share(local),
     )
 
 
@@ -175,6 +192,7 @@ def _setting(model: str, s: ModelSettings, pods: str | None = None) -> ModelSett
         max_batch_size=s.max_batch_size,
         queue_delay=str(Duration.of_seconds(batching.delay_us / 1e6)) if batching else None,
         preferred_sizes=list(batching.preferred_sizes)[:32] if batching else [],
+        pool_timeout=str(Duration.of_seconds(s.remote.timeout_ms / 1e3)) if s.remote else None,
         pods=pods,
     )
 

@@ -33,9 +33,12 @@ def inference_slo(
     queue_delay: str = "10ms",
     faults: Mapping[str, object] | None = None,
     target: bool = False,
+    cores: int = 8,
+    pool: Manifest | None = None,
 ) -> Manifest:
     """The resource. `latency`: quantile or "mean" → target; `processes`, `queue_delay`: how far levers may go;
-    `faults`: the emulation's; `target`: adopt the Deployment of that name instead of rendering one.
+    `faults`: the emulation's; `target`: adopt the Deployment of that name instead of rendering one; `cores` of a pod;
+    `pool`: its preprocessPool.
     """
     server: Manifest = {
         "name": SERVER,
@@ -58,7 +61,9 @@ def inference_slo(
         server["target"] = {"deployment": DEPLOYMENT}
     else:
         server |= {"image": IMAGE, "repository": {"path": "/models"}}
-        server["template"] = {"spec": {"containers": [container(faults)]}}
+        server["template"] = {"spec": {"containers": [container(faults, cores)]}}
+        if pool is not None:
+            server["preprocessPool"] = pool
     spec = {
         "mode": mode,
         "pools": [{"name": "a100", "nodeSelector": POOL, "maxGPUs": 4}],
@@ -69,17 +74,17 @@ def inference_slo(
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": meta, "spec": spec}
 
 
-def container(faults: Mapping[str, object] | None = None) -> Manifest:
+def container(faults: Mapping[str, object] | None = None, cores: int = 8) -> Manifest:
     """What the small profile needs of the container."""
-    cores = {"name": "EMULATED_CPU_CORES", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}}
-    environment: list[Manifest] = [cores, {"name": "EMULATION_PROFILE", "value": "small"}]
+    limit = {"name": "EMULATED_CPU_CORES", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}}
+    environment: list[Manifest] = [limit, {"name": "EMULATION_PROFILE", "value": "small"}]
     if faults:
         environment.append({"name": "EMULATION_FAULTS", "value": json.dumps(faults)})
     return {
         "name": "triton",
         "imagePullPolicy": "IfNotPresent",
         "env": environment,
-        "resources": {"requests": {"cpu": "50m", "memory": "512Mi"}, "limits": {"cpu": "8"}},
+        "resources": {"requests": {"cpu": "50m", "memory": "512Mi"}, "limits": {"cpu": str(cores)}},
     }
 
 

@@ -92,7 +92,7 @@ class Operator(Workload):
         """SIGKILL to its process, as a kernel short of memory would do; returns when its successor is ready."""
         pod = until("the operator ready", self.ready_pod)
         uid, before = pod["metadata"]["uid"], _restarts(pod)
-        victims = [pid for pid in _processes_of(uid) if b"slo_operator" in _command(pid)]
+        victims = [pid for pid in processes_of(uid) if b"slo_operator" in _command(pid)]
         assert victims, f"no process of pod {pod['metadata']['name']} on this machine"
         for victim in victims:
             os.kill(victim, signal.SIGKILL)
@@ -108,7 +108,7 @@ def _restarts(pod: dict[str, Any]) -> int:
     return int(pod["status"]["containerStatuses"][0]["restartCount"])
 
 
-def _processes_of(pod_uid: str) -> list[int]:
+def processes_of(pod_uid: str) -> list[int]:
     """Processes whose control group names the pod, whichever way it is spelled."""
     names = (pod_uid, pod_uid.replace("-", "_"))
     found = []

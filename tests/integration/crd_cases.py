@@ -42,6 +42,7 @@ class Case:
 _DURATION = "a duration with a unit, such as 300ms"
 _AT_LEAST_1 = "greater than or equal to 1"
 _SECOND = {**SPEC["servers"][0], "name": "second"}
+_POOLS_NAME = {**_SECOND, "name": f"{SPEC['servers'][0]['name']}-pool"}
 _OTHER_MODEL = {"name": "n", "slo": {"latency": {"p99": "1s"}}}
 _TARGET = {
     f"{SERVER}.image": ABSENT,
@@ -182,6 +183,34 @@ SERVERS = [
         _TARGET,
         "template belongs to image",
         TEMPLATE,
+    ),
+    Case(
+        "a target has no pool",
+        {f"{SERVER}.preprocessPool": {"maxReplicas": 4}},
+        {**_TARGET, f"{SERVER}.preprocessPool": {"maxReplicas": 4}},
+        "preprocessPool belongs to image",
+        f"{SERVER}.preprocessPool",
+    ),
+    Case(
+        "no other server has the pool's name",
+        {f"{SERVER}.preprocessPool": {"maxReplicas": 4}, "servers.1": _SECOND},
+        {f"{SERVER}.preprocessPool": {"maxReplicas": 4}, "servers.1": _POOLS_NAME},
+        "no other server may have it",
+        "servers",
+    ),
+    Case(
+        "a pool has replicas",
+        {f"{SERVER}.preprocessPool": {"maxReplicas": 1}},
+        {f"{SERVER}.preprocessPool.maxReplicas": 0},
+        _AT_LEAST_1,
+    ),
+    Case(
+        "a pool's memory is an amount",
+        {f"{SERVER}.preprocessPool": {"maxReplicas": 1, "resources": {"cpu": 4, "memory": "512Mi"}}},
+        {f"{SERVER}.preprocessPool": {"maxReplicas": 1, "resources": {"memory": "4 gigabytes"}}},
+        "an amount of memory in Mi or Gi, such as 4Gi",
+        f"{SERVER}.preprocessPool.resources.memory",
+        own_words=True,
     ),
     Case(
         "a repository in an image is absolute",

@@ -36,7 +36,7 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def server(tmp_path_factory: pytest.TempPathFactory, pool: Server) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("server")
     environment = {"INFERENCESLO_POOL": f"127.0.0.1:{pool.http}"}
-    with running_server(folder, environment, overlay=overlay_of(folder, [STAGE])) as server:
+    with running_server(folder, environment, overlay=overlay_of(folder)) as server:
         yield server
 
 

@@ -13,7 +13,7 @@ import tarfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -126,13 +126,13 @@ class Server:
         return float(line.rpartition(" ")[2])
 
 
-def overlay_of(folder: Path, movable: Collection[str]) -> Path:
+def overlay_of(folder: Path) -> Path:
     """The image's model repository laid over as a pod's init containers do it, in a new folder of the host's."""
     overlay = folder / "overlay"
     overlay.mkdir()
     script = OVERLAY_SCRIPT.replace("/overlay/", f"{OVERLAY}/")
     subprocess.run([*_inside(overlay), "/bin/sh", "-c", script, "overlay", "/models"], check=True)
-    merge(folder / "nothing tuned", overlay, len(GPUS), movable)
+    merge(folder / "nothing tuned", overlay, len(GPUS), movable=True)
     return overlay
 
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from slo_tuner.memory import Change, Phase, ServerMemory, Tried
+from slo_tuner.memory import Change, Phase, PoolMemory, ServerMemory, Tried
 from slo_tuner.settings import Batching, ModelSettings, PodSettings, Remote
 
 VERSION = 1
@@ -36,6 +36,7 @@ def memory_to_json(memory: ServerMemory) -> str:
             "calmSince": memory.calm_since,
             "reloads": [t for t in memory.reloads if newest - t < HOUR_S][-MAX_RELOADS:],
             "tried": [_tried(t) for t in memory.tried[-MAX_TRIED:]],
+            "pool": _pool(memory.pool),
         },
         sort_keys=True,
         separators=(",", ":"),
@@ -59,9 +60,31 @@ def memory_from_json(text: str | None) -> ServerMemory:
             calm_since=None if data["calmSince"] is None else _finite(data["calmSince"]),
             reloads=tuple(_finite(t) for t in data["reloads"])[-MAX_RELOADS:],
             tried=tuple(_read_tried(t) for t in data["tried"])[-MAX_TRIED:],
+            pool=_read_pool(data["pool"]) if "pool" in data else PoolMemory(),
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return ServerMemory()
+
+
+def _pool(pool: PoolMemory) -> Json:
+    return {
+        "replicas": pool.replicas,
+        "stages": list(pool.stages),
+        "since": pool.since,
+        "calmSince": pool.calm_since,
+        "homeSince": pool.home_since,
+    }
+
+
+def _read_pool(data: Json) -> PoolMemory:
+    calm, home = data["calmSince"], data["homeSince"]
+    return PoolMemory(
+        int(data["replicas"]),
+        tuple(str(stage) for stage in data["stages"]),
+        _finite(data["since"]),
+        None if calm is None else _finite(calm),
+        None if home is None else _finite(home),
+    )
 
 
 def _settings(settings: PodSettings) -> dict[str, Json]:

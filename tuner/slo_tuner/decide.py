@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from slo_tuner import scaling
+from slo_tuner import scaling, stage_pool
 from slo_tuner.assess import Picture, assess
-from slo_tuner.change import abandon, begin, carry_on, withdraw
+from slo_tuner.change import abandon, begin, bring_home, carry_on, withdraw
 from slo_tuner.decision import BottleneckReason, Decision, Reason
-from slo_tuner.ladder import recommended
+from slo_tuner.ladder import Rung, recommended
 from slo_tuner.memory import Phase, ServerMemory
 from slo_tuner.policy import Mode, Policy
 from slo_tuner.snapshot import PoolView, ServerView
@@ -47,6 +47,10 @@ def _act(picture: Picture, memory: ServerMemory, policy: Policy, now: float) -> 
     more = scaling.preempts(picture, memory)
     if more is not None and scaling.clamp(picture, more) != picture.context.view.desired_replicas:
         return _scale_up(picture, memory, more, now)
+    resized = stage_pool.resized(picture, memory, now)
+    if resized.pool.replicas != memory.pool.replicas:
+        return _resize_pool(picture, memory, resized)
+    memory = resized
     if memory.change is not None:
         return carry_on(picture, memory, memory.change, policy, now)
     memory = scaling.calm(picture, memory, now)
@@ -57,6 +61,9 @@ def _act(picture: Picture, memory: ServerMemory, policy: Policy, now: float) -> 
         return _scale_down(picture, memory, fewer, now)
     if picture.idle:
         return _keep(picture, memory, Reason.IDLE, "no traffic")
+    memory, home = stage_pool.home(picture, memory, now)
+    if home:
+        return bring_home(picture, memory, home, now)
     if not picture.missed and not (picture.tight and recommended(picture.rungs)):
         return _keep(picture, memory, *_calm_word(picture))
     return _repair(picture, memory, policy, now)
@@ -92,7 +99,38 @@ def _repair(picture: Picture, memory: ServerMemory, policy: Policy, now: float) 
             Reason.BUDGET_SPENT,
             f"the budget of {policy.reloads_per_hour} reloads per hour is used up",
         )
+    lacking = stage_pool.lacking(picture, rung)
+    if lacking:
+        return _start_pool(picture, memory, rung, lacking, now)
     return begin(picture, rung, memory, policy, now)
+
+
+def _start_pool(picture: Picture, memory: ServerMemory, rung: Rung, lacking: int, now: float) -> Decision:
+    """The pool has to be there before a stage moves into it."""
+    after = stage_pool.started(memory, rung, now)
+    count = after.pool.replicas
+    if after != memory:
+        message = f"a pool of {count} replicas for {rung.advice.why}"
+        begun = _keep(picture, after, Reason.POOL_STARTING, message)
+        return replace(begun, acted=True, lever=rung.advice.lever)
+    without = stage_pool.given_up(memory, rung, now)
+    if without is not None:
+        message = (
+            f"the pool is given up: {lacking} of {count} replicas not ready after {stage_pool.READY_S:.0f} s"
+        )
+        return replace(
+            _keep(picture, without, Reason.POOL_GONE, message), acted=True, lever=rung.advice.lever
+        )
+    return _keep(picture, memory, Reason.WAITING, f"waiting for {lacking} of {count} replicas of the pool")
+
+
+def _resize_pool(picture: Picture, memory: ServerMemory, after: ServerMemory) -> Decision:
+    before, count = memory.pool.replicas, after.pool.replicas
+    if count == 0:
+        reason, message = Reason.POOL_GONE, f"the pool is empty: its {before} replicas go"
+    else:
+        reason, message = Reason.POOL_SCALED, f"pool {before} → {count} replicas"
+    return replace(_keep(picture, after, reason, message), acted=True, lever="preprocess_pool")
 
 
 def _scale_up(picture: Picture, memory: ServerMemory, count: int, now: float) -> Decision:
@@ -154,6 +192,7 @@ def _keep(picture: Picture, memory: ServerMemory, reason: Reason, message: str) 
         settings=wanted(picture.context.view, memory),
         stable=dict(memory.stable),
         replicas=scaling.clamp(picture, memory.replicas),
+        stage_pool=scaling.clamp_pool(picture, memory),
     )
 
 

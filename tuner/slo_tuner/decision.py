@@ -70,6 +70,9 @@ class Reason(StrEnum):
     LOAD_REFUSED = "LoadRefused"
     SCALED_UP = "ScaledUp"
     SCALED_DOWN = "ScaledDown"
+    POOL_STARTING = "PoolStarting"
+    POOL_SCALED = "PoolScaled"
+    POOL_GONE = "PoolGone"
     NO_CAPACITY = "NoCapacity"
     INFEASIBLE = "SLOInfeasible"
     BUDGET_SPENT = "ReloadBudgetSpent"
@@ -141,6 +144,7 @@ class LeverAdvice:
     settings: PodSettings = field(default_factory=dict)
     replicas: int | None = None
     predicted_s: float | None = None
+    pool_replicas: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +162,14 @@ class Assessment:
 
 
 @dataclass(frozen=True, slots=True)
+class StagePool:
+    """A pool that serves these stages; no replicas: no pool."""
+
+    replicas: int = 0
+    stages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """What should be true from now on.
 
@@ -165,6 +177,7 @@ class Decision:
         compares them with the live ones and loads what differs.
     stable: what a pod that starts now must come up with (the tuned ConfigMap).
     replicas: wanted replicas; None leaves them alone.
+    stage_pool: the wanted pool of servers without GPUs; None leaves it alone.
     memory: to be stored before anything is carried out.
     acted: whether this tick began or ended something (it then gets an event and a history entry).
     """
@@ -177,5 +190,6 @@ class Decision:
     settings: Mapping[str, PodSettings] = field(default_factory=dict)
     stable: PodSettings = field(default_factory=dict)
     replicas: int | None = None
+    stage_pool: StagePool | None = None
     acted: bool = False
     lever: str | None = None

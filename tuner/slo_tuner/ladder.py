@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from slo_tuner.capacity.server import ServerModel
 from slo_tuner.decision import LeverAdvice, Verdict
@@ -17,12 +17,14 @@ from slo_tuner.levers.batching import DynamicBatching
 from slo_tuner.levers.instances import ForwardInstances
 from slo_tuner.levers.mig import MigGeometry
 from slo_tuner.levers.preprocess import PreprocessInstances
+from slo_tuner.levers.preprocess_pool import PreprocessPool
 from slo_tuner.levers.replicas import Replicas
 from slo_tuner.memory import ServerMemory, Tried
 from slo_tuner.settings import PodSettings
 
 LEVERS: tuple[Lever, ...] = (
     PreprocessInstances(),
+    PreprocessPool(),
     DynamicBatching(),
     ForwardInstances(),
     Replicas(),
@@ -65,7 +67,7 @@ def climb(
         ):
             a = rung.advice
             rung = Rung(
-                LeverAdvice(a.lever, Verdict.RECOMMENDED, a.why, a.settings, a.replicas, a.predicted_s),
+                replace(a, verdict=Verdict.RECOMMENDED),
                 rung.proposal,
                 rung.fingerprint,
             )
@@ -100,7 +102,13 @@ def _ask(ctx: Context, lever: Lever, memory: ServerMemory, now: float) -> Rung:
     predictions = effect(ctx, proposal)
     predicted = None if predictions is None else round(max(p.quantile_s for p in predictions.values()), 2)
     advice = LeverAdvice(
-        lever.name, Verdict.ELIGIBLE, proposal.why, proposal.settings, proposal.replicas, predicted
+        lever.name,
+        Verdict.ELIGIBLE,
+        proposal.why,
+        proposal.settings,
+        proposal.replicas,
+        predicted,
+        proposal.pool_replicas,
     )
     return Rung(advice, proposal, key)
 

@@ -61,6 +61,19 @@ class Tried:
 
 
 @dataclass(frozen=True, slots=True)
+class PoolMemory:
+    """The pool of servers without GPUs: wanted replicas and the stages they serve, since when that many, and since
+    when fewer would have done. `home_since`: since when the server could have computed the moved stages by itself.
+    """
+
+    replicas: int = 0
+    stages: tuple[str, ...] = ()
+    since: float = 0.0
+    calm_since: float | None = None
+    home_since: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ServerMemory:
     """The state of one server's loop. `original` keeps the repository's own settings, for undoing all;
     a model that was tuned already when it was first seen has none.
@@ -76,3 +89,4 @@ class ServerMemory:
     calm_since: float | None = None
     reloads: tuple[float, ...] = ()
     tried: tuple[Tried, ...] = ()
+    pool: PoolMemory = PoolMemory()

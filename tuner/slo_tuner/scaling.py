@@ -8,11 +8,12 @@ from dataclasses import replace
 from slo_tuner.assess import Picture
 from slo_tuner.capacity.queueing import utilisation
 from slo_tuner.capacity.server import ServerModel
-from slo_tuner.decision import SLOState
+from slo_tuner.decision import SLOState, StagePool
 from slo_tuner.diagnosis.rows import ModelTimes
 from slo_tuner.ladder import recommended
 from slo_tuner.levers.replicas import reachable, survivors_suffice
 from slo_tuner.memory import ServerMemory
+from slo_tuner.wanted import moved
 
 LOOK_BACK_S = 300.0
 
@@ -69,6 +70,18 @@ def clamp(picture: Picture, wanted: int | None) -> int | None:
     view = picture.context.view
     within = min(max(wanted, view.min_replicas), view.max_replicas)
     return min(within, max(view.desired_replicas, reachable(picture.context)))
+
+
+def clamp_pool(picture: Picture, memory: ServerMemory) -> StagePool | None:
+    """The pool for stages: what is remembered, within what is declared; none where none is. None leaves it alone: what
+    was remembered of it is lost, but stages are in it.
+    """
+    declared, pool = picture.context.view.stage_pool, memory.pool
+    if declared is not None and not pool.replicas and moved(memory):
+        return None
+    if declared is None or not pool.replicas:
+        return StagePool()
+    return StagePool(min(pool.replicas, declared.max_replicas), pool.stages)
 
 
 def _could_do_with_less(picture: Picture) -> bool:

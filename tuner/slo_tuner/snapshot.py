@@ -185,11 +185,32 @@ class Pipeline:
 
 
 @dataclass(frozen=True, slots=True)
+class StagePoolView:
+    """Servers without GPUs that stages of this server may be moved to: what is declared, and what is seen of it.
+
+    `replicas` are wanted now, `ready` of them answer for `stages`; each runs `processes` of a stage. `service_s` is
+    the compute time of a request inside the pool by stage; `network_s` what a forwarded request takes beyond its time
+    in the pool; `local_share` the share of forwarded requests that the pool did not answer and that were computed in
+    the server.
+    """
+
+    max_replicas: int
+    processes: int
+    replicas: int = 0
+    ready: int = 0
+    stages: tuple[str, ...] = ()
+    service_s: Mapping[str, float] = field(default_factory=dict)
+    network_s: Signal = NOT_OBSERVED
+    local_share: Signal = NOT_OBSERVED
+
+
+@dataclass(frozen=True, slots=True)
 class ServerView:
     """One server (a Deployment of identical pods) and everything measured about it.
 
     `blocks` and `traces` should reach back ten minutes: the time before a change is what it is held
-    against. `tuned` is what pods come up with now (the tuned ConfigMap), empty when there is none.
+    against. `tuned` is what pods come up with now (the tuned ConfigMap), empty when there is none. `stage_pool` is
+    None where none is declared.
     """
 
     namespace: str
@@ -212,6 +233,7 @@ class ServerView:
     arrivals_rps: Mapping[str, Signal] = field(default_factory=dict)
     mig_allowed: bool = False
     tuned: PodSettings = field(default_factory=dict)
+    stage_pool: StagePoolView | None = None
 
     @property
     def ready_pods(self) -> tuple[PodView, ...]:

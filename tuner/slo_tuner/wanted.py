@@ -66,6 +66,13 @@ def runs(pod: PodView, settings: PodSettings) -> bool:
     return bool(pod.settings) and all(pod.settings.get(name, want) == want for name, want in settings.items())
 
 
+def moved(memory: ServerMemory) -> tuple[str, ...]:
+    """Stages that run in the pool on some pod, or may again when a change in flight is undone."""
+    change = memory.change
+    sides = (memory.stable, change.settings, change.before) if change else (memory.stable,)
+    return tuple(dict.fromkeys(m for side in sides for m, s in side.items() if s.remote is not None))
+
+
 def pod_named(view: ServerView, name: str) -> PodView | None:
     return next((p for p in view.pods if p.name == name), None)
 

@@ -13,6 +13,7 @@ from slo_operator.observe.cluster import Cluster
 from slo_operator.observe.records import DeploymentRecord, project_meta
 from slo_operator.render.context import ServerContext, child_names
 from slo_operator.render.objects import admin_key_of, control_secret, new_admin_key, server_objects
+from slo_operator.render.stage_pool import PoolContext, pool_objects
 from slo_tuner.settings import PodSettings
 
 KEY_TTL_S = 60.0
@@ -77,16 +78,28 @@ def reconcile_children(
     return sum(applier.apply(subject, body) for body in objects)
 
 
-def prune(kube: Kube, cluster: Cluster, applier: Applier, subject: Subject, servers: set[str]) -> list[str]:
-    """Delete the children of servers that the spec no longer names; returns what was deleted."""
-    gone: set[str] = set()
-    deleted = []
+def reconcile_pool(applier: Applier, subject: Subject, context: PoolContext) -> int:
+    """Bring the pool's objects to their wished state; how many were written. Raises as `reconcile_children`."""
+    return sum(applier.apply(subject, body) for body in pool_objects(context))
+
+
+def remove(
+    kube: Kube, cluster: Cluster, applier: Applier, subject: Subject, doomed: Callable[[str], bool]
+) -> dict[str, list[str]]:
+    """Delete the children whose server (or pool) is `doomed`; by that, what was deleted. Raises KubeError."""
+    deleted: dict[str, list[str]] = {}
     for kind, record in cluster.children_of(subject.uid):
-        if record.server and record.server not in servers and not record.terminating:
+        if record.server and doomed(record.server) and not record.terminating:
             kube.delete(CHILD_RESOURCES[kind], record.namespace, record.name, record.uid)
             applier.forget(record.namespace, record.name, kind)
-            gone.add(record.server)
-            deleted.append(f"{kind} {record.name}")
+            deleted.setdefault(record.server, []).append(f"{kind} {record.name}")
+    return deleted
+
+
+def prune(kube: Kube, cluster: Cluster, applier: Applier, subject: Subject, servers: set[str]) -> list[str]:
+    """Delete the children of servers and pools that the spec no longer names; returns what was deleted."""
+    gone = remove(kube, cluster, applier, subject, lambda server: server not in servers)
+    deleted = [child for children in gone.values() for child in children]
     for server in gone:
         secret = child_names(subject.name, server).secret
         body = _owned_secret(kube, subject, secret)

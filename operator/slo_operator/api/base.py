@@ -51,4 +51,7 @@ ModelName = Annotated[
     ),
 ]
 
+LabelValue = Annotated[str, StringConstraints(max_length=63)]
+LabelKey = Annotated[str, StringConstraints(max_length=316)]
+
 PositiveInt = Annotated[StrictInt, Field(ge=1, le=100_000)]

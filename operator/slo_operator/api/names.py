@@ -23,6 +23,8 @@ LABEL_CLIENT: Final = f"{GROUP}/client"
 
 ANNOTATION_CONFIG_HASH: Final = f"{GROUP}/config-hash"
 ANNOTATION_KEPT: Final = f"{GROUP}/kept"
+#: of a pool's Deployment: the stages that its pods serve
+ANNOTATION_STAGES: Final = f"{GROUP}/stages"
 
 HTTP_PORT: Final = 8000
 GRPC_PORT: Final = 8001
@@ -31,9 +33,17 @@ METRICS_PORT: Final = 8002
 CONTAINER: Final = "triton"
 GPU_RESOURCE: Final = "nvidia.com/gpu"
 
+#: of a server's container: where a moved stage finds its pool, `host:port`
+POOL_ENV: Final = "INFERENCESLO_POOL"
+
 ADMIN_KEY: Final = "admin-key"
 #: header of control calls over gRPC; over HTTP the header is `ADMIN_KEY` itself
 GRPC_ADMIN_HEADER: Final = f"triton-grpc-protocol-{ADMIN_KEY}"
 
 SETTINGS_KEY: Final = "settings.json"
 MEMORY_KEY: Final = "memory.json"
+
+
+def pool_of(server: str) -> str:
+    """What a server's pool is called where servers are told apart; no server may have that name itself."""
+    return f"{server}-pool"

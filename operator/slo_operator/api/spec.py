@@ -12,16 +12,15 @@ from typing import Annotated, Self
 
 from pydantic import ConfigDict, Field, StrictBool, StrictInt, StringConstraints, model_validator
 
-from slo_operator.api.base import ApiModel, Name, PositiveInt
+from slo_operator.api.base import ApiModel, LabelKey, LabelValue, Name, PositiveInt
 from slo_operator.api.model import ServedModel
+from slo_operator.api.names import pool_of
 from slo_operator.api.repository import Repository
 from slo_operator.api.rules import Rule, list_map, validations
+from slo_operator.api.stage_pool import PreprocessPool
 from slo_operator.api.template import PodTemplate
 from slo_operator.api.types import DURATION_PATTERN, Percentage, PositiveDuration
 from slo_tuner.policy import Mode
-
-LabelValue = Annotated[str, StringConstraints(max_length=63)]
-LabelKey = Annotated[str, StringConstraints(max_length=316)]
 
 
 class MIGPolicy(StrEnum):
@@ -97,6 +96,7 @@ class Replicas(ApiModel):
         return self
 
 
+_POOL_WITH_IMAGE = "preprocessPool belongs to image: a target is never changed"
 _ONE_SOURCE = "either image (with repository) or target, and not both"
 
 
@@ -117,6 +117,8 @@ class Server(ApiModel):
     """Merged into the rendered pod as kubectl would: tolerations, service account, environment, volumes,
     labels, resources, further arguments. Fields that the operator owns are refused by name."""
     replicas: Replicas = Replicas()
+    preprocess_pool: PreprocessPool | None = None
+    """Where preprocessing may move; absent: it stays in the server's pods."""
     models: Annotated[
         list[ServedModel], Field(min_length=1, max_length=16, json_schema_extra=list_map("name"))
     ]
@@ -134,6 +136,7 @@ class Server(ApiModel):
                 "template belongs to image: a target is never re-rendered",
                 field=".template",
             ),
+            Rule("!has(self.target) || !has(self.preprocessPool)", _POOL_WITH_IMAGE, field=".preprocessPool"),
         )
     )
 
@@ -150,6 +153,8 @@ class Server(ApiModel):
             raise ValueError("image and repository belong together: give both, or target alone")
         if self.target is not None and self.template is not None:
             raise ValueError("template belongs to image: a target is never re-rendered")
+        if self.target is not None and self.preprocess_pool is not None:
+            raise ValueError(_POOL_WITH_IMAGE)
         _unique((m.name for m in self.models), "models")
         return self
 
@@ -183,6 +188,7 @@ class Rollout(ApiModel):
         return self
 
 
+_POOL_NAME = "the name of a server with preprocessPool, and -pool behind it, is the pool's: no other server may have it"
 _POOL_EXISTS = "every server's pool must be a name of spec.pools"
 _FITS = (
     "the servers' minimums must fit into the pool:"
@@ -216,6 +222,12 @@ class InferenceSLOSpec(ApiModel):
                 _FITS,
                 field=".pools",
             ),
+            Rule(
+                "self.servers.all(s, !has(s.preprocessPool)"
+                " || !self.servers.exists(o, o.name == s.name + '-pool'))",
+                _POOL_NAME,
+                field=".servers",
+            ),
         )
     )
 
@@ -227,6 +239,10 @@ class InferenceSLOSpec(ApiModel):
     def _consistent(self) -> Self:
         _unique((p.name for p in self.pools), "pools")
         _unique((s.name for s in self.servers), "servers")
+        names = {s.name for s in self.servers}
+        for server in self.servers:
+            if server.preprocess_pool is not None and pool_of(server.name) in names:
+                raise ValueError(f"{_POOL_NAME} ({pool_of(server.name)})")
         pools = {p.name: p.max_gpus for p in self.pools}
         needed: Counter[str] = Counter()
         for server in self.servers:

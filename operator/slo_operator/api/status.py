@@ -53,6 +53,7 @@ class ConditionType(StrEnum):
     SUSPENDED = "Suspended"
     CONTROL_EXPOSED = "ControlExposed"
     FIELD_CONTESTED = "FieldContested"
+    POOL_UNAVAILABLE = "PoolUnavailable"
 
 
 class ConditionStatus(StrEnum):
@@ -78,11 +79,13 @@ class ModelSettingsStatus(StatusModel):
 
     model: ShortText
     instances: Annotated[int, Field(ge=0)] | None = None
-    """Execution instances in one pod, all its GPUs together."""
+    """Execution instances in one pod, all its GPUs together; requests at the same time, where a pool computes them."""
     max_batch_size: Annotated[int, Field(ge=0)] | None = None
     queue_delay: ShortText | None = None
     """Longest wait for company; absent while dynamic batching is off."""
     preferred_sizes: Annotated[list[int], Field(max_length=32)] = Field(default_factory=list)
+    pool_timeout: ShortText | None = None
+    """How long the pool may take for a request; absent where the server computes the model itself."""
     pods: ShortText | None = None
     """Pods that run exactly this, such as 2/2."""
 
@@ -103,6 +106,20 @@ class ChangeStatus(StatusModel):
     """Samples, misses, tolerance and the verdict so far."""
 
 
+class PoolStatus(StatusModel):
+    """The servers without GPUs that compute stages of this server, and what that costs and gives."""
+
+    replicas: Annotated[int, Field(ge=0)] = 0
+    ready_replicas: Annotated[int, Field(ge=0)] = 0
+    stages: Annotated[list[ShortText], Field(max_length=64)] = Field(default_factory=list)
+    cores: Annotated[int, Field(ge=0)] = 0
+    """CPU cores that its replicas hold."""
+    network: ShortText | None = None
+    """What a request takes beyond its time in the pool."""
+    computed_locally: ShortText | None = None
+    """Share of requests that the pool did not answer and that the server computed itself."""
+
+
 class ServerStatus(StatusModel):
     """One server and its pods."""
 
@@ -116,6 +133,7 @@ class ServerStatus(StatusModel):
     """Complete, Progressing, Blocked or Missing."""
     message: Message = ""
     change: ChangeStatus | None = None
+    preprocess_pool: PoolStatus | None = None
 
 
 class ObjectiveStatus(StatusModel):

@@ -13,7 +13,7 @@ from typing import Any, Final
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from slo_operator.api.names import CONTAINER, GPU_RESOURCE, GROUP, LABEL_MANAGED_BY, LABEL_NAME
+from slo_operator.api.names import CONTAINER, GPU_RESOURCE, GROUP, LABEL_MANAGED_BY, LABEL_NAME, POOL_ENV
 from slo_operator.api.rules import Rule
 
 #: field of the pod's spec → where its value comes from instead
@@ -39,7 +39,7 @@ OWNED_ARGUMENTS: Final = frozenset(
         *("grpc-max-connection-age", "grpc-max-connection-age-grace"),
     }
 )
-OWNED_ENV: Final = frozenset({"ADMIN_KEY", "POD_NAME"})
+OWNED_ENV: Final = frozenset({"ADMIN_KEY", "POD_NAME", POOL_ENV})
 OWNED_VOLUMES: Final = frozenset({"overlay", "tuned", "repository", "shm", "tmp"})
 OWNED_INIT: Final = frozenset({"overlay", "tuned"})
 OWNED_LABELS: Final = frozenset({LABEL_NAME, LABEL_MANAGED_BY})

@@ -20,6 +20,7 @@ from slo_operator.api.status import (
     ModelSettingsStatus,
     ModelStatus,
     ObjectiveStatus,
+    PoolStatus,
     ServerStatus,
 )
 from slo_operator.cli.history import history
@@ -160,6 +161,8 @@ def _server(server: ServerStatus, models: Sequence[ModelStatus], now: datetime) 
         out += [Text(server.message), Text()]
     if server.change:
         out += [change_lines(server.change, now), Text()]
+    if server.preprocess_pool:
+        out += [pool_lines(server.preprocess_pool), Text()]
     # All models of a server share its ladder; when they do not, each is shown under its name.
     for names, levers in _merged([(model.name, tuple(model.levers)) for model in models]):
         if levers:
@@ -169,6 +172,20 @@ def _server(server: ServerStatus, models: Sequence[ModelStatus], now: datetime) 
     if settings:
         out += [Text("settings"), settings_table(list(settings.values()))]
     return out
+
+
+def pool_lines(pool: PoolStatus) -> Text:
+    """The pool that computes stages of this server: what it costs and what it gives."""
+    text = Text.assemble(
+        "pool: ",
+        (", ".join(pool.stages) or "starting", "bold"),
+        f", {pool.ready_replicas}/{pool.replicas} replicas ready, {pool.cores} cores",
+    )
+    if pool.network:
+        text.append(f"\n  {pool.network} of each request are spent on the way there and back")
+    if pool.computed_locally:
+        text.append(f"\n  {pool.computed_locally} of them were computed in the server after all")
+    return text
 
 
 def change_lines(change: ChangeStatus, now: datetime) -> Text:
@@ -212,7 +229,7 @@ def settings_table(settings: Sequence[ModelSettingsStatus]) -> Table:
             "–" if row.max_batch_size is None else str(row.max_batch_size),
             f"waits up to {row.queue_delay}" if row.queue_delay else "off",
             ", ".join(map(str, row.preferred_sizes)) or "–",
-            row.pods or "–",
+            (row.pods or "–") + (", in the pool" if row.pool_timeout else ""),
         )
     return table
 

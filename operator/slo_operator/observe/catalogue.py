@@ -90,6 +90,14 @@ BLOCKS = (
     'model=~"$models"}[$window]'
 )
 
+#: of a stage that a pool computes: requests by where they were computed, and seconds of those that the pool answered
+FORWARDED = (
+    "max by (namespace, pod, model, result) (increase(inferenceslo_pool_requests_total{$scope}[$window]))"
+)
+FORWARD_SECONDS = (
+    "max by (namespace, pod, model) (increase(inferenceslo_pool_seconds_total{$scope}[$window]))"
+)
+
 _BY_POD = "namespace, pod, exported_namespace, exported_pod"
 _CPU = 'container!="", container!="POD"'
 

@@ -10,7 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import median
 from typing import TypeVar
@@ -77,6 +77,16 @@ class Coverage:
 
 
 @dataclass(frozen=True, slots=True)
+class Forwarded:
+    """Requests of a moved stage on one pod within the window: answered by the pool, and computed in the pod after all;
+    and the seconds that the pool's answers took."""
+
+    answered: float = 0.0
+    local: float = 0.0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Measurements:
     """Everything Prometheus said in one tick; `failure` when it said nothing."""
 
@@ -90,6 +100,7 @@ class Measurements:
     compute_quantiles: Mapping[RowKey, Mapping[float, float]] = field(default_factory=dict)
     pods: Mapping[PodKey, Mapping[PodField, Mapping[str, float]]] = field(default_factory=dict)
     gateways: tuple[Gateway, ...] = ()
+    forwarded: Mapping[RowKey, Forwarded] = field(default_factory=dict)
     blocks: tuple[RawSeries, ...] = ()
     misses: tuple[tuple[GatewayHistogramConfig, list[RawSeries]], ...] = ()
 
@@ -130,6 +141,8 @@ def measure(
     compute = asked.ask("compute_quantiles", _bind(vector, catalogue.COMPUTE_QUANTILES))
     pods = {f: asked.ask(f.value, _bind(vector, t)) for f, t in catalogue.POD_QUERIES.items()}
     gateway = asked.ask("gateways", lambda: _gateways(querier, gateways, scope, window_s, at))
+    forwarded = asked.ask("forwarded", _bind(vector, catalogue.FORWARDED))
+    seconds = asked.ask("forward_seconds", _bind(vector, catalogue.FORWARD_SECONDS))
     blocks = asked.ask("blocks", lambda: _blocks(querier, scope, values, at))
     misses = asked.ask("misses", lambda: _misses(querier, gateways, scope, at))
 
@@ -146,6 +159,7 @@ def measure(
         compute_quantiles=_quantiles(compute() or []),
         pods=_pods({f: answer() or [] for f, answer in pods.items()}),
         gateways=tuple(gateway() or ()),
+        forwarded=_forwarded(forwarded() or [], seconds() or []),
         blocks=tuple(blocks() or ()),
         misses=tuple(misses() or ()),
         failed=asked.failed,
@@ -263,6 +277,22 @@ def _pods(answers: Mapping[PodField, list[Sample]]) -> dict[PodKey, dict[PodFiel
             if pod and namespace and usable(sample.value):
                 out[namespace, pod][name][part] = sample.value
     return {key: dict(fields) for key, fields in out.items()}
+
+
+def _forwarded(requests: list[Sample], seconds: list[Sample]) -> dict[RowKey, Forwarded]:
+    found: dict[RowKey, Forwarded] = {}
+    for sample in requests:
+        key = _row_key(sample.labels)
+        if key is None or not usable(sample.value):
+            continue
+        before = found.get(key, Forwarded())
+        part = "local" if sample.labels.get("result") == "local" else "answered"
+        found[key] = replace(before, **{part: getattr(before, part) + sample.value})
+    for sample in seconds:
+        key = _row_key(sample.labels)
+        if key in found and usable(sample.value):
+            found[key] = replace(found[key], seconds=sample.value)
+    return found
 
 
 def _gateways(

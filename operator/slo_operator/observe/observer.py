@@ -18,7 +18,7 @@ from slo_operator.observe.prometheus import Querier
 from slo_operator.observe.records import DeploymentRecord, PodRecord
 from slo_operator.observe.snapshot import Observed
 from slo_operator.observe.traces import TraceBuffer
-from slo_operator.render.context import child_names
+from slo_operator.render.context import child_names, pool_names
 from slo_tuner.memory import ServerMemory
 from slo_tuner.settings import PodSettings
 from slo_tuner.snapshot import Refusal
@@ -44,6 +44,13 @@ class Subject:
     @property
     def pool(self) -> Pool:
         return self.resource.spec.pool(self.server.pool)
+
+    @property
+    def pool_deployment_name(self) -> str | None:
+        """The Deployment of its pool for stages, where it declares one."""
+        if self.server.preprocess_pool is None:
+            return None
+        return pool_names(self.resource.name, self.server.name).deployment
 
     @property
     def deployment_name(self) -> str:
@@ -105,6 +112,7 @@ class Observer:
             mine = tuple(t for name in names for t in traces.get(name, ()))
             addresses = {p.meta.name: p.ip for p in pods[subject.id]}
             answered = self._answered.of(subject.resource.namespace, addresses)
+            stage_pool = _stage_pool(subject, state)
             seen[subject.id] = Observed(
                 namespace=subject.resource.namespace,
                 resource=subject.resource.name,
@@ -128,6 +136,8 @@ class Observer:
                 tuned=subject.tuned,
                 canaries=frozenset(subject.memory.change.pods if subject.memory.change else ()),
                 last_action=subject.memory.last_action,
+                stage_pool=stage_pool,
+                pool_pods=state.pods_of(stage_pool) if stage_pool else (),
             )
         return Round(seen, live, measured)
 
@@ -172,6 +182,12 @@ def _deployment(subject: Subject, state: ClusterState) -> DeploymentRecord | Non
     if found is not None and subject.server.managed and found.meta.owner != subject.resource.uid:
         return None  # somebody else's of the same name
     return found
+
+
+def _stage_pool(subject: Subject, state: ClusterState) -> DeploymentRecord | None:
+    name = subject.pool_deployment_name
+    found = state.deployments.get((subject.resource.namespace, name)) if name else None
+    return found if found is not None and found.meta.owner == subject.resource.uid else None
 
 
 def _members(server: Server, live: Sequence[LivePod | None]) -> dict[str, tuple[str, ...]]:

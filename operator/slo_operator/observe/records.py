@@ -9,12 +9,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from slo_operator.api.names import ANNOTATION_CONFIG_HASH, ANNOTATION_KEPT, CONTAINER, LABEL_SERVER
+from slo_operator.api.names import (
+    ANNOTATION_CONFIG_HASH,
+    ANNOTATION_KEPT,
+    ANNOTATION_STAGES,
+    CONTAINER,
+    LABEL_SERVER,
+)
 
 #: extended resources that stand for whole GPUs or slices of one
 GPU_PREFIXES = ("nvidia.com/gpu", "nvidia.com/mig-")
 
-_RENDERED = (ANNOTATION_CONFIG_HASH, ANNOTATION_KEPT)
+_RENDERED = (ANNOTATION_CONFIG_HASH, ANNOTATION_KEPT, ANNOTATION_STAGES)
 
 _SUFFIX = {
     "m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12,

@@ -14,6 +14,7 @@ from slo_operator.observe.measure import Measurements, PodKey
 from slo_operator.observe.records import DeploymentRecord, NodeRecord, PodRecord
 from slo_operator.observe.roles import with_gpu_users, with_roles
 from slo_operator.observe.rows import model_row
+from slo_operator.observe.stage_pool import stage_pool_view
 from slo_tuner.settings import PodSettings
 from slo_tuner.signal import Idle, Signal, Unknown, Value
 from slo_tuner.snapshot import (
@@ -26,6 +27,7 @@ from slo_tuner.snapshot import (
     Refusal,
     RequestTrace,
     ServerView,
+    StagePoolView,
 )
 
 
@@ -48,6 +50,8 @@ class Observed:
     tuned: PodSettings = field(default_factory=dict)
     canaries: frozenset[str] = frozenset()
     last_action: float = 0.0
+    stage_pool: DeploymentRecord | None = None
+    pool_pods: Sequence[PodRecord] = ()
 
 
 def server_view(seen: Observed) -> ServerView:
@@ -78,6 +82,16 @@ def server_view(seen: Observed) -> ServerView:
         arrivals_rps={p.model: arrivals(p, seen, rows, models) for p in pipelines},
         mig_allowed=seen.pool.mig.policy is MIGPolicy.LAST_RESORT,
         tuned=seen.tuned,
+        stage_pool=_stage_pool(seen),
+    )
+
+
+def _stage_pool(seen: Observed) -> StagePoolView | None:
+    declared = seen.server.preprocess_pool
+    if declared is None:
+        return None
+    return stage_pool_view(
+        declared, seen.stage_pool, seen.pool_pods, serving_pods(seen), seen.namespace, seen.measured
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from slo_operator.api.names import ADMIN_KEY, GRPC_PORT, HTTP_PORT, METRICS_PORT
@@ -29,22 +30,8 @@ def server_arguments(kept: Kept, trace_url: str | None) -> list[str]:
     requests for that model with errors (measured on 2.51; strict readiness counts loaded models only). So a pod that
     lacks a model ends, shows it, and never gets traffic.
     """
-    restricted = f"{RESTRICTED}:{ADMIN_KEY}=$(ADMIN_KEY)"
     arguments = [
-        f"--model-repository={OVERLAY_PATH}",
-        "--model-control-mode=explicit",
-        "--load-model=*",
-        "--strict-readiness=true",
-        "--exit-on-error=true",
-        f"--exit-timeout-secs={kept.exit_timeout_s}",
-        f"--http-port={HTTP_PORT}",
-        f"--grpc-port={GRPC_PORT}",
-        f"--metrics-port={METRICS_PORT}",
-        "--metrics-interval-ms=1000",
-        "--metrics-config=summary_latencies=true",
-        f"--metrics-config=summary_quantiles={SUMMARY_QUANTILES}",
-        f"--grpc-restricted-protocol={restricted}",
-        f"--http-restricted-api={restricted}",
+        *_arguments(("*",), kept.exit_timeout_s),
         f"--grpc-max-connection-age={CONNECTION_AGE_S * 1000}",
         f"--grpc-max-connection-age-grace={kept.grace_s * 1000}",
     ]
@@ -60,3 +47,28 @@ def server_arguments(kept: Kept, trace_url: str | None) -> list[str]:
             f"--trace-config=rate={TRACE_RATE}",
         ]
     return arguments
+
+
+def pool_arguments(stages: Sequence[str], exit_timeout_s: int) -> list[str]:
+    """Arguments of a server that computes stages for others."""
+    return _arguments(stages, exit_timeout_s)
+
+
+def _arguments(models: Sequence[str], exit_timeout_s: int) -> list[str]:
+    restricted = f"{RESTRICTED}:{ADMIN_KEY}=$(ADMIN_KEY)"
+    return [
+        f"--model-repository={OVERLAY_PATH}",
+        "--model-control-mode=explicit",
+        *(f"--load-model={model}" for model in models),
+        "--strict-readiness=true",
+        "--exit-on-error=true",
+        f"--exit-timeout-secs={exit_timeout_s}",
+        f"--http-port={HTTP_PORT}",
+        f"--grpc-port={GRPC_PORT}",
+        f"--metrics-port={METRICS_PORT}",
+        "--metrics-interval-ms=1000",
+        "--metrics-config=summary_latencies=true",
+        f"--metrics-config=summary_quantiles={SUMMARY_QUANTILES}",
+        f"--grpc-restricted-protocol={restricted}",
+        f"--http-restricted-api={restricted}",
+    ]

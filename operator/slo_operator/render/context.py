@@ -41,6 +41,23 @@ def child_names(resource: str, server: str) -> ChildNames:
 
 
 @dataclass(frozen=True, slots=True)
+class PoolNames:
+    """Names of everything that is made for the pool of one server."""
+
+    deployment: str
+    service: str
+    tuned: str
+    budget: str
+    network_policy: str
+
+
+def pool_names(resource: str, server: str) -> PoolNames:
+    """The pool of server `server` of resource `resource`."""
+    base = f"{resource}-{names.pool_of(server)}"
+    return PoolNames(base, base, f"{base}-tuned", base, base)
+
+
+@dataclass(frozen=True, slots=True)
 class Observed:
     """What is known of the server's times, in seconds; None until it was seen.
 

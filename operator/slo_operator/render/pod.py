@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, Final
 
 from slo_operator.api import names
 from slo_operator.api.spec import Server
 from slo_operator.render.arguments import OVERLAY_PATH, server_arguments
-from slo_operator.render.context import ServerContext
+from slo_operator.render.context import ServerContext, pool_names
 from slo_operator.render.kept import PRE_STOP_S, Kept
 from slo_operator.render.merge import strategic_merge
+from slo_tuner.levers.preprocess_pool import MOST_WAITING
 
 REPOSITORY_PATH: Final = "/repository"
 TUNED_PATH: Final = "/tuned"
@@ -79,7 +81,10 @@ def shared_memory_mib(server: Server) -> int:
         named = model.stages
         stages = named.preprocess if named and named.preprocess else [f"{model.name}/preprocess"]
         for member in stages:
-            preprocess[member] = max(preprocess.get(member, 0), model.limits.preprocess_instances.max)
+            most = model.limits.preprocess_instances.max
+            if server.preprocess_pool is not None:
+                most = max(most, MOST_WAITING)
+            preprocess[member] = max(preprocess.get(member, 0), most)
         others.update(named.forward if named and named.forward else [f"{model.name}/forward"])
         others.update(named.postprocess if named and named.postprocess else [f"{model.name}/postprocess"])
     instances = sum(preprocess.values()) + len(others) * OTHER_INSTANCES_PER_GPU * max(
@@ -93,30 +98,57 @@ def _pod_spec(context: ServerContext, kept: Kept) -> dict[str, Any]:
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "nodeSelector": dict(context.pool.node_selector),
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": RUN_AS,
-            "runAsGroup": RUN_AS,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": pod_security(),
         "terminationGracePeriodSeconds": kept.grace_s,
-        "initContainers": [_overlay_container(context.server), _tuned_container(context, kept)],
+        "initContainers": [
+            overlay_container(context.server),
+            tuned_container(
+                kept.overlay_image,
+                context.server.accelerator.gpus,
+                movable=context.server.preprocess_pool is not None,
+            ),
+        ],
         "containers": [_server_container(context, kept)],
-        "volumes": _volumes(context),
+        "volumes": volumes(context.server, context.names.tuned, shared_memory_mib(context.server)),
+    }
+
+
+def pod_security() -> dict[str, Any]:
+    return {
+        "runAsNonRoot": True,
+        "runAsUser": RUN_AS,
+        "runAsGroup": RUN_AS,
+        "seccompProfile": {"type": "RuntimeDefault"},
     }
 
 
 def _server_container(context: ServerContext, kept: Kept) -> dict[str, Any]:
-    container: dict[str, Any] = {
+    container = triton_container(
+        context.server,
+        context.server.image,
+        context.names.secret,
+        server_arguments(kept, context.trace_url),
+        kept.start_s,
+    )
+    if context.server.preprocess_pool is not None:
+        host = f"{pool_names(context.resource, context.server.name).service}.{context.namespace}.svc"
+        container["env"].append({"name": names.POOL_ENV, "value": f"{host}:{names.HTTP_PORT}"})
+    if context.server.accelerator.gpus:
+        container["resources"] = {"limits": {names.GPU_RESOURCE: str(context.server.accelerator.gpus)}}
+    return container
+
+
+def triton_container(
+    server: Server, image: str | None, secret: str, arguments: Sequence[str], start_s: int
+) -> dict[str, Any]:
+    """Tritonserver with these arguments; a pod may take `start_s` seconds to come up."""
+    return {
         "name": names.CONTAINER,
-        "image": context.server.image,
+        "image": image,
         "command": ["tritonserver"],
-        "args": server_arguments(kept, context.trace_url),
+        "args": list(arguments),
         "env": [
-            {
-                "name": "ADMIN_KEY",
-                "valueFrom": {"secretKeyRef": {"name": context.names.secret, "key": names.ADMIN_KEY}},
-            },
+            {"name": "ADMIN_KEY", "valueFrom": {"secretKeyRef": {"name": secret, "key": names.ADMIN_KEY}}},
             {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
             # the root file system is read-only: caches of libraries go to a scratch volume
             {"name": "HOME", "value": "/tmp"},  # noqa: S108
@@ -127,7 +159,7 @@ def _server_container(context: ServerContext, kept: Kept) -> dict[str, Any]:
             {"name": "metrics", "containerPort": names.METRICS_PORT},
         ],
         # the server answers nothing before its models are loaded
-        "startupProbe": _probe("live", math.ceil(kept.start_s / _PROBE_PERIOD_S)),
+        "startupProbe": _probe("live", math.ceil(start_s / _PROBE_PERIOD_S)),
         # a load of a changed model must not count as a dead server
         "livenessProbe": _probe("live", 6),
         "readinessProbe": _probe("ready", 2),
@@ -137,18 +169,16 @@ def _server_container(context: ServerContext, kept: Kept) -> dict[str, Any]:
             {"name": "overlay", "mountPath": OVERLAY_PATH},
             {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
-            *_repository_mount(context.server),
+            *_repository_mount(server),
         ],
     }
-    if context.server.accelerator.gpus:
-        container["resources"] = {"limits": {names.GPU_RESOURCE: str(context.server.accelerator.gpus)}}
-    return container
 
 
-def _overlay_container(server: Server) -> dict[str, Any]:
+def overlay_container(server: Server, image: str | None = None) -> dict[str, Any]:
+    """Lays the repository over, in the image that may hold it."""
     return {
         "name": "overlay",
-        "image": server.image,
+        "image": image or server.image,
         "command": ["sh", "-c", OVERLAY_SCRIPT, "overlay", _repository_folder(server)],
         "securityContext": _restricted(),
         "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
@@ -156,15 +186,17 @@ def _overlay_container(server: Server) -> dict[str, Any]:
     }
 
 
-def _tuned_container(context: ServerContext, kept: Kept) -> dict[str, Any]:
+def tuned_container(image: str, gpus: int, *, movable: bool = False) -> dict[str, Any]:
+    """Merges tuned settings over it; `movable` makes it ready for stages that move to a pool."""
     arguments = [
         f"--settings={TUNED_PATH}/{names.SETTINGS_KEY}",
         f"--overlay={OVERLAY_PATH}",
-        f"--gpus={context.server.accelerator.gpus}",
+        f"--gpus={gpus}",
+        *(["--movable"] if movable else []),
     ]
     return {
         "name": "tuned",
-        "image": kept.overlay_image,
+        "image": image,
         "command": ["python", "-m", "slo_operator.overlay", *arguments],
         "securityContext": _restricted(),
         "resources": {"requests": {"cpu": "10m", "memory": "128Mi"}},
@@ -191,19 +223,19 @@ def _repository_mount(server: Server) -> list[dict[str, Any]]:
     return [{"name": "repository", "mountPath": REPOSITORY_PATH, "readOnly": True}]
 
 
-def _volumes(context: ServerContext) -> list[dict[str, Any]]:
-    size = f"{shared_memory_mib(context.server)}Mi"
-    volumes: list[dict[str, Any]] = [
+def volumes(server: Server, tuned: str, shm_mib: int) -> list[dict[str, Any]]:
+    """The pod's volumes; `tuned` is the ConfigMap of its settings."""
+    found: list[dict[str, Any]] = [
         {"name": "overlay", "emptyDir": {}},
-        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": size}},
+        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{shm_mib}Mi"}},
         {"name": "tmp", "emptyDir": {}},
         # pods come up also before the first setting was tuned
-        {"name": "tuned", "configMap": {"name": context.names.tuned, "optional": True}},
+        {"name": "tuned", "configMap": {"name": tuned, "optional": True}},
     ]
-    repository = context.server.repository
+    repository = server.repository
     if repository is not None and repository.volume is not None:
-        volumes.append({"name": "repository"} | repository.volume.source())
-    return volumes
+        found.append({"name": "repository"} | repository.volume.source())
+    return found
 
 
 def _probe(question: str, failures: int) -> dict[str, Any]:

@@ -158,11 +158,11 @@ def test_the_init_container_starts_without_the_libraries_of_the_loop() -> None:
 def test_a_movable_model_gets_the_stand_in_beside_its_code(
     overlay: Path, repository: Path, tmp_path: Path
 ) -> None:
-    merge(tmp_path / "missing.json", overlay, 0, movable=["pre"])
+    merge(tmp_path / "missing.json", overlay, 0, movable=True)
     there = overlay / "pre" / "1"
     assert (there / ENTRY_FILE).exists()
     assert (there / "inferenceslo_remote" / "pool.py").exists()
-    assert not (overlay / "fwd" / "1" / ENTRY_FILE).exists()
+    assert not (overlay / "pipe" / "1" / ENTRY_FILE).exists(), "an ensemble has no code"
     assert list((repository / "pre" / "1").iterdir()) == [repository / "pre" / "1" / "model.py"]
 
 

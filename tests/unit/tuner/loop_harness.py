@@ -74,6 +74,8 @@ class Loop:
         self.memory = memory_from_json(memory_to_json(decision.memory))
         self.decisions.append((now, decision))
         self.simulation.run_until(now + self.load_s)
+        if decision.stage_pool is not None:
+            self.simulation.set_pool(decision.stage_pool.replicas, decision.stage_pool.stages)
         for pod, settings in decision.settings.items():
             self.loads += self.simulation.apply(
                 pod, {k: v for k, v in settings.items() if k in self.simulation.settings(pod)}

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from slo_tuner.change.steps import abandon, begin, carry_on, withdraw
+from slo_tuner.change.steps import abandon, begin, bring_home, carry_on, withdraw
 
-__all__ = ["abandon", "begin", "carry_on", "withdraw"]
+__all__ = ["abandon", "begin", "bring_home", "carry_on", "withdraw"]

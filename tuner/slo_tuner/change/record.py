@@ -8,7 +8,7 @@ from dataclasses import replace
 from slo_tuner.assess import Picture
 from slo_tuner.decision import Decision, Reason
 from slo_tuner.memory import Change, ServerMemory, Tried
-from slo_tuner.scaling import clamp
+from slo_tuner.scaling import clamp, clamp_pool
 from slo_tuner.settings import PodSettings
 from slo_tuner.wanted import restored, wanted
 
@@ -67,6 +67,7 @@ def decision(
         settings=wanted(picture.context.view, memory),
         stable=dict(memory.stable),
         replicas=clamp(picture, memory.replicas),
+        stage_pool=clamp_pool(picture, memory),
         acted=acted,
         lever=change.lever if change is not None else lever,
     )

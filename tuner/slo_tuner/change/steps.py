@@ -12,7 +12,10 @@ from slo_tuner.decision import Decision, Reason
 from slo_tuner.ladder import REFUSED, Rung
 from slo_tuner.memory import Change, Phase, ServerMemory
 from slo_tuner.policy import Policy
+from slo_tuner.settings import PodSettings
 from slo_tuner.wanted import merged, restored, runs
+
+HOME = "home"
 
 
 def begin(picture: Picture, rung: Rung, memory: ServerMemory, policy: Policy, now: float) -> Decision:
@@ -34,6 +37,29 @@ def begin(picture: Picture, rung: Rung, memory: ServerMemory, policy: Policy, no
     message = f"{rung.advice.why}; first on {pod}"
     return decision(
         picture, after, Reason.CANARY_STARTED, message, change, acted=True, evidence=_prediction(rung)
+    )
+
+
+def bring_home(picture: Picture, memory: ServerMemory, settings: PodSettings, now: float) -> Decision:
+    """Stages are computed in their server again, pod by pod: what ran well before needs no comparison on one pod, but
+    the whole is held against the time before."""
+    change = Change(
+        id=f"{HOME}@{now:.0f}",
+        lever="preprocess_pool",
+        settings=settings,
+        before={name: memory.stable[name] for name in settings},
+        pods=(),
+        phase=Phase.PROMOTE,
+        since=now,
+        started=now,
+        baseline=baseline(picture, memory),
+        live=True,
+    )
+    after = replace(memory, stable=merged(memory.stable, settings), change=change, last_action=now)
+    return replace(
+        promote(picture, after, change, now),
+        message=f"{', '.join(settings)} back into the servers: the pool is not needed any more",
+        acted=True,
     )
 
 

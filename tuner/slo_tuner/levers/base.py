@@ -52,11 +52,14 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What a lever would set: settings of the changed models only, or a number of replicas."""
+    """What a lever would set: settings of the changed models only, or a number of replicas. `pool_replicas` is what
+    the pool must have first, where the settings move a stage there.
+    """
 
     why: str
     settings: PodSettings = field(default_factory=dict)
     replicas: int | None = None
+    pool_replicas: int | None = None
 
 
 class Lever(Protocol):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from slo_tuner.capacity.pipeline import StageLoad, predict
+from slo_tuner.capacity.queueing import Load, Stage
 from slo_tuner.capacity.server import ServerModel
 from slo_tuner.diagnosis.rows import ModelTimes, number
 from slo_tuner.levers.base import Context, Proposal
@@ -17,6 +18,8 @@ from slo_tuner.settings import ModelSettings
 
 BUSY_GOAL = 0.6
 WAIT_GOAL = 0.05
+LEAST_HEADROOM = 1.5
+MOST_PROCESSES = 256
 
 
 class PreprocessInstances:
@@ -26,23 +29,27 @@ class PreprocessInstances:
     def eligible(self, ctx: Context) -> str | None:
         if isinstance(ctx.model, str):
             return ctx.model
-        models = _models(ctx)
+        models = stages(ctx)
         if not models:
             return "no preprocessing stage with traffic"
+        if all(ctx.stable[m].remote is not None for m in models):
+            return "every preprocessing stage runs in the pool"
         limit = _limit(ctx)
         if all(ctx.stable[m].instances >= limit for m in models):
             return f"at the limit of {limit} processes"
-        spare = _spare_cores(ctx)
+        spare = spare_cores(ctx)
         if spare is not None and spare < 1:
-            return f"no CPU left: {_cpu(ctx)}"
+            return f"no CPU left: {cpu(ctx)}"
         return None
 
     def propose(self, ctx: Context) -> Proposal | None:
-        model, spare = ctx.queueing(), _spare_cores(ctx)
+        model, spare = ctx.queueing(), spare_cores(ctx)
         changed: dict[str, ModelSettings] = {}
         why = []
-        for m in _models(ctx):
+        for m in stages(ctx):
             now = ctx.stable[m]
+            if now.remote is not None:
+                continue
             need = required_instances(model, m)
             # host use unknown: at most double per change, the canary then says whether the host carries it
             room = 2 * now.instances + 2 if spare is None else now.instances + int(spare)
@@ -57,21 +64,25 @@ class PreprocessInstances:
 
 
 def required_instances(model: ServerModel, name: str) -> int:
-    """Smallest count for the burst peak with headroom (see module)."""
-    headroom = max(1.5, model.pods / (model.pods - 1) if model.pods > 1 else 1.5)
-    load = model.load(name, growth=headroom)
+    """Smallest count per pod for the burst peak with headroom (see module)."""
+    headroom = max(LEAST_HEADROOM, model.pods / (model.pods - 1) if model.pods > 1 else LEAST_HEADROOM)
+    return smallest_count(model, name, model.load(name, growth=headroom), model.stage(name, {}))
+
+
+def smallest_count(model: ServerModel, name: str, load: Load, stage: Stage) -> int:
+    """Processes of the stage that take this load, busy and waited for as the module says."""
     target = min(p.objective.target_s for p in model.pipelines if name in p.members)
-    for count in range(1, 257):
-        stage = replace(model.stage(name, {}), servers=count)
-        if load.peak_rps * stage.curve.seconds(1) / count > BUSY_GOAL:
+    alone = stage.curve.seconds(1)
+    for count in range(1, MOST_PROCESSES):
+        if load.peak_rps * alone / count > BUSY_GOAL:
             continue
-        found = predict((StageLoad(stage, load),), load, 0.99, target)
-        if found.quantile_s - stage.curve.seconds(1) <= WAIT_GOAL * target + stage.curve.seconds(1) * 0.1:
+        found = predict((StageLoad(replace(stage, servers=count), load),), load, 0.99, target)
+        if found.quantile_s - alone <= WAIT_GOAL * target + alone * 0.1:
             return count
-    return 256
+    return MOST_PROCESSES
 
 
-def _models(ctx: Context) -> tuple[str, ...]:
+def stages(ctx: Context) -> tuple[str, ...]:
     seen = dict.fromkeys(m for p in ctx.view.pipelines for m in p.preprocess)
     return tuple(m for m in seen if m in ctx.stable and isinstance(ctx.times.get(m), ModelTimes))
 
@@ -80,7 +91,7 @@ def _limit(ctx: Context) -> int:
     return min((p.max_preprocess_instances for p in ctx.view.pipelines if p.preprocess), default=1)
 
 
-def _spare_cores(ctx: Context) -> float | None:
+def spare_cores(ctx: Context) -> float | None:
     """CPU limit − use of the pod with the least to spare; None when a pod's is unknown."""
     spare = []
     for pod in ctx.view.ready_pods:
@@ -91,7 +102,7 @@ def _spare_cores(ctx: Context) -> float | None:
     return min(spare) if spare else None
 
 
-def _cpu(ctx: Context) -> str:
+def cpu(ctx: Context) -> str:
     return ", ".join(
         f"{p.name} uses {number(p.cpu_used_cores) or 0.0:.1f} of {number(p.cpu_limit_cores) or 0.0:.1f} cores"
         for p in ctx.view.ready_pods

@@ -3,7 +3,8 @@
 Arrivals are open-loop Poisson with periodic bursts; a gateway routes by least outstanding requests or
 at random. Settings may change while requests are in flight, as they do on a live server: running
 executions finish, the queue stays. Executions on one pod's GPUs slow each other once their busy
-shares add up to more than its GPUs, processes once they outnumber the pod's cores.
+shares add up to more than its GPUs, processes once they outnumber the pod's cores. A stage that was
+moved is computed by the processes of the pool, which all pods share.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class SimPipeline:
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """Everything that stays: models, pipelines, bursts, hosts. `burst_factor` × the mean for `burst_s`
-    in every `period_s`; `routing` is "least" (outstanding) or "random".
+    in every `period_s`; `routing` is "least" (outstanding) or "random". `other_cores` is what else the host
+    does. `pool_limit`: most replicas of the pool, 0 for none declared.
     """
 
     models: tuple[SimModel, ...]
@@ -54,6 +56,10 @@ class Scenario:
     burst_s: float = 5.0
     period_s: float = 20.0
     routing: str = "least"
+    other_cores: float = 0.0
+    pool_limit: int = 0
+    pool_processes: int = 2
+    pool_network_s: float = 0.002
 
 
 @dataclass(slots=True)
@@ -78,6 +84,14 @@ class _Queue:
     running: int = 0
 
 
+@dataclass(slots=True)
+class _PoolQueue:
+    """Batches that wait for a process of the pool: (pod, batch, since when the pod waits)."""
+
+    waiting: deque[tuple[str, list[SimRequest], float]] = field(default_factory=deque)
+    running: int = 0
+
+
 class Simulation:
     """Run with `run_until`; change `rate_rps` and call `apply` between runs. All randomness is seeded."""
 
@@ -93,6 +107,10 @@ class Simulation:
         self._models = {m.name: m for m in scenario.models}
         self._queues: dict[tuple[str, str], _Queue] = {}
         self.outstanding: dict[str, int] = {}
+        self.pool_replicas = 0
+        self.pool_stages: tuple[str, ...] = ()
+        self.pool_executions: list[tuple[float, str, float]] = []  # end, model, seconds
+        self._pool_queues: dict[str, _PoolQueue] = {}
         for pod in scenario.pods:
             self.add_pod(pod, scenario.start)
         self._push(0.0, "arrival", ())
@@ -116,9 +134,16 @@ class Simulation:
                 self._start_work(pod, name)
         return changed
 
+    def set_pool(self, replicas: int, stages: tuple[str, ...]) -> None:
+        """The pool's size; a replica serves at once."""
+        self.pool_replicas, self.pool_stages = replicas, stages
+        for name in self._pool_queues:
+            self._start_pool(name)
+
     def forget(self, before: float) -> None:
         """Drop executions that ended before this time; requests are kept, they are the result."""
         self.executions = [e for e in self.executions if e[0] >= before]
+        self.pool_executions = [e for e in self.pool_executions if e[0] >= before]
 
     def run_until(self, end: float) -> None:
         while self._events and self._events[0][0] <= end:
@@ -127,6 +152,8 @@ class Simulation:
                 self._arrive()
             elif kind == "wake":
                 self._start_work(*payload)
+            elif kind == "pool":
+                self._finish_in_pool(*payload)
             else:
                 self._finish(*payload)
         self.now = end
@@ -190,18 +217,40 @@ class Simulation:
     def _execute(self, pod: str, queue: _Queue, batch: list[SimRequest]) -> None:
         model = queue.model
         queue.running += 1
-        seconds = model.base_s + model.per_item_s * len(batch)
+        if queue.settings.remote is not None and self.pool_replicas and model.name in self.pool_stages:
+            self._pool_queues.setdefault(model.name, _PoolQueue()).waiting.append((pod, batch, self.now))
+            self._start_pool(model.name)
+            return
+        seconds = self._seconds(model, len(batch)) * self._contention(pod, model)
+        self._push(self.now + seconds, "finish", (pod, model.name, batch, self.now))
+
+    def _seconds(self, model: SimModel, size: int) -> float:
+        seconds = model.base_s + model.per_item_s * size
         if model.jitter > 0.0:
             seconds *= self._random.lognormvariate(-0.5 * model.jitter**2, model.jitter)
-        seconds *= self._contention(pod, model)
-        self._push(self.now + seconds, "finish", (pod, model.name, batch, self.now))
+        return seconds
+
+    def _start_pool(self, name: str) -> None:
+        queue = self._pool_queues[name]
+        while queue.waiting and queue.running < self.pool_replicas * self.scenario.pool_processes:
+            pod, batch, since = queue.waiting.popleft()
+            queue.running += 1
+            seconds = self._seconds(self._models[name], len(batch))
+            self.pool_executions.append((self.now + seconds, name, seconds))
+            self._push(self.now + seconds + self.scenario.pool_network_s, "pool", (pod, name, batch, since))
+
+    def _finish_in_pool(self, pod: str, name: str, batch: list[SimRequest], since: float) -> None:
+        self._pool_queues[name].running -= 1
+        self._finish(pod, name, batch, since)
+        self._start_pool(name)
 
     def _contention(self, pod: str, model: SimModel) -> float:
         running = [q for (p, _), q in self._queues.items() if p == pod and q.running > 0]
         if model.gpu_share > 0.0:
             asked = sum(q.running * q.model.gpu_share for q in running)
             return max(1.0, asked / self.scenario.gpus_per_pod)
-        processes = sum(q.running for q in running if q.model.gpu_share == 0.0)
+        here = [q for q in running if q.model.gpu_share == 0.0 and q.settings.remote is None]
+        processes = sum(q.running for q in here) + self.scenario.other_cores
         return max(1.0, processes / self.scenario.cores_per_pod)
 
     def _finish(self, pod: str, name: str, batch: list[SimRequest], started: float) -> None:

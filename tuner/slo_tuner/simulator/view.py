@@ -7,7 +7,7 @@ from collections import defaultdict
 
 from slo_tuner.objectives import Objective
 from slo_tuner.settings import ModelSettings
-from slo_tuner.signal import Signal, Value
+from slo_tuner.signal import Signal, Unknown, Value
 from slo_tuner.simulator.pipeline import SimRequest, Simulation
 from slo_tuner.snapshot import (
     BatchTime,
@@ -21,6 +21,7 @@ from slo_tuner.snapshot import (
     PoolView,
     RequestTrace,
     ServerView,
+    StagePoolView,
     StageTime,
 )
 
@@ -68,6 +69,27 @@ def observe(
         gateway=tuple(_histogram(p, recent, window) for p in s_models(simulation)) if gateway else (),
         arrivals_rps={m: Value(sum(r.model == m for r in recent) / window) for m in s_models(simulation)},
         tuned={},
+        stage_pool=_stage_pool(simulation, window),
+    )
+
+
+def _stage_pool(simulation: Simulation, window: float) -> StagePoolView | None:
+    s = simulation.scenario
+    if not s.pool_limit:
+        return None
+    seconds: dict[str, list[float]] = defaultdict(list)
+    for end, model, spent in simulation.pool_executions:
+        if simulation.now - window < end <= simulation.now:
+            seconds[model].append(spent)
+    return StagePoolView(
+        max_replicas=s.pool_limit,
+        processes=s.pool_processes,
+        replicas=simulation.pool_replicas,
+        ready=simulation.pool_replicas,
+        stages=simulation.pool_stages,
+        service_s={model: sum(xs) / len(xs) for model, xs in seconds.items()},
+        network_s=Value(s.pool_network_s) if seconds else Unknown("nothing was forwarded"),
+        local_share=Value(0.0) if seconds else Unknown("nothing was forwarded"),
     )
 
 
@@ -118,11 +140,12 @@ def _pod(simulation: Simulation, pod: str, window: float, memory_mib: float) -> 
         for end, p, name, _, seconds in simulation.executions
         if p == pod and end > now - window
     ) / (window * s.gpus_per_pod)
-    host = (
+    here = {m for m, settings in simulation.settings(pod).items() if settings.remote is None}
+    host = s.other_cores + (
         sum(
             seconds
             for end, p, name, _, seconds in simulation.executions
-            if p == pod and end > now - window and shares[name] == 0.0
+            if p == pod and end > now - window and shares[name] == 0.0 and name in here
         )
         / window
     )
