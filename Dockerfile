@@ -20,11 +20,12 @@ ENV PYTHONPATH=/opt/inferenceslo \
     USER=inferenceslo \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1
-# Every module is loaded once here, so that a library that is missing stops the build and not the operator.
+# Every module is loaded once here, so that a library that is missing stops the build and not the operator. What is below
+# remote runs in the serving image.
 RUN python -m compileall -q /opt/inferenceslo/slo_operator /opt/inferenceslo/slo_tuner \
  && python -c "import pkgutil, slo_operator, slo_tuner; \
 [__import__(m.name) for p in (slo_operator, slo_tuner) \
- for m in pkgutil.walk_packages(p.__path__, p.__name__ + '.') if not m.name.endswith('__main__')]"
+ for m in pkgutil.walk_packages(p.__path__, p.__name__ + '.') if not m.name.endswith('__main__') and '.remote.' not in m.name]"
 USER 10001:10001
 EXPOSE 8080 4318
 ENTRYPOINT ["python", "-m", "slo_operator"]

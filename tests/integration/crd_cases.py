@@ -187,7 +187,7 @@ SERVERS = [
     Case(
         "a target has no pool",
         {f"{SERVER}.preprocessPool": {"maxReplicas": 4}},
-        {**_TARGET, f"{SERVER}.preprocessPool": {"maxReplicas": 4}},
+        {**_TARGET, TEMPLATE: ABSENT, f"{SERVER}.preprocessPool": {"maxReplicas": 4}},
         "preprocessPool belongs to image",
         f"{SERVER}.preprocessPool",
     ),

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from slo_operator.remote.pool import FAILED_S
 from slo_operator.render.model_config import apply_settings, from_json, settings_of, to_json
 from slo_tuner.settings import ModelSettings, Remote
-from tests.integration.triton_image import GRPC_KEY, Server, overlay_of, running_server
+from tests.integration.triton_image import GRPC_KEY, Server, free_ports, overlay_of, running_server
 
 pytestmark = [
     pytest.mark.triton,
@@ -19,6 +22,8 @@ pytestmark = [
         os.geteuid() != 0, reason="needs root: the image's root file system is entered by chroot"
     ),
 ]
+
+Json = dict[str, Any]
 
 STAGE = "preprocessing"
 HERE = ModelSettings(1, 16)
@@ -66,3 +71,54 @@ def test_a_moved_stage_gives_the_same_answers_and_comes_back(server: Server, poo
     assert run(server, HERE) == HERE
     assert server.ask("small", "Where is the time spent?") == before
     assert pool.metric("nv_inference_request_success", model=STAGE) == asked + 5
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        {"name": "PROMPT", "datatype": "BYTES", "shape": [1, 1], "data": ["word " * 200_000]},
+        {"name": "PROMPT", "datatype": "BYTES", "shape": [1, 1], "data": [""]},
+        {"name": "PROMPT", "datatype": "BYTES", "shape": [3, 1], "data": ["a", "b", "naïve 文"]},
+        {"name": "PROMPT", "datatype": "BYTES", "shape": [1, 3], "data": ["a", "b", "c"]},
+        {"name": "PROMPT", "datatype": "INT32", "shape": [1, 1], "data": [7]},
+        {"name": "TEXT", "datatype": "BYTES", "shape": [1, 1], "data": ["a"]},
+    ],
+    ids=["a megabyte", "empty", "a batch", "another shape", "a number", "another name"],
+)
+def test_odd_requests_get_the_answers_that_the_stage_itself_gives(server: Server, prompt: Json) -> None:
+    body = json.dumps({"inputs": [prompt]}).encode()
+
+    def answer() -> tuple[int, object]:
+        status, text = server.get(f"/v2/models/{STAGE}/infer", body=body)
+        return status, json.loads(text)
+
+    run(server, HERE)
+    before = answer()
+    run(server, MOVED)
+    assert answer() == before
+
+
+def test_without_the_pool_requests_are_computed_here_and_the_pool_is_found_again(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    folder = tmp_path_factory.mktemp("alone")
+    (port,) = free_ports(1)
+    environment = {"INFERENCESLO_POOL": f"127.0.0.1:{port}"}
+    with running_server(folder, environment, overlay=overlay_of(folder), models=[STAGE]) as server:
+        assert run(server, MOVED) == MOVED
+        prompt = {"name": "PROMPT", "datatype": "BYTES", "shape": [1, 1], "data": ["Who is there?"]}
+        body = json.dumps({"inputs": [prompt]}).encode()
+
+        def ask(times: int) -> set[tuple[int, str]]:
+            return {server.get(f"/v2/models/{STAGE}/infer", body=body) for _ in range(times)}
+
+        alone = ask(5)
+        assert {status for status, _ in alone} == {200}
+        assert len(alone) == 1
+        with running_server(tmp_path_factory.mktemp("late"), {}, models=[STAGE], http=port):
+            time.sleep(FAILED_S + 0.5)  # until then nobody asks the member that was not there
+            assert ask(5) == alone
+        assert ask(5) == alone, "killed, with connections to it still open"
+        time.sleep(1.5)  # metrics pages follow
+        assert results(server, "pool") > 0
+        assert results(server, "pool") + results(server, "local") == 15

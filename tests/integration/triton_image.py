@@ -152,9 +152,11 @@ def running_server(
     *arguments: str,
     overlay: Path | None = None,
     models: Sequence[str] = ("*",),
+    http: int | None = None,
 ) -> Iterator[Server]:
     """A server with the image's model repository, or an overlay of it, ready; ended with the block."""
-    http, grpc, metrics = free_ports(3)
+    grpc, metrics, free = free_ports(3)
+    http = free if http is None else http
     command = [
         "tritonserver",
         *(f"--model-repository={OVERLAY if overlay else '/models'}", "--model-control-mode=explicit"),
