@@ -22,7 +22,7 @@ from tests.e2e.web import ask
 
 pytestmark = [pytest.mark.loop, pytest.mark.timeout(900)]  # the images may have to be built first
 
-RATE_RPS = 14
+RATE_RPS = 16
 POOL = f"{DEPLOYMENT}-pool"
 LEVER = "preprocess_pool"
 #: a prompt of a megabyte, an integer where text belongs, a shape that the model does not have, no input at all
@@ -44,8 +44,9 @@ def serving(installed: Cluster) -> Iterator[Serving]:
     found = Serving(
         installed, "loop-pool", selector=f"inferenceslo.dev/server={DEPLOYMENT.partition('-')[2]}"
     )
-    pool = {"maxReplicas": 3, "resources": {"cpu": 2, "memory": "1Gi"}}
-    found.open(inference_slo(found.namespace, latency={"mean": "270ms"}, cores=1, pool=pool))
+    held = {"requests": {"cpu": "50m", "memory": "256Mi"}, "limits": {"cpu": "3", "memory": "2Gi"}}
+    pool = {"maxReplicas": 3, "resources": held}
+    found.open(inference_slo(found.namespace, latency={"mean": "260ms"}, cores=1, pool=pool))
     found.await_ready(2)
     found.send(RATE_RPS)
     yield found
@@ -146,7 +147,7 @@ def test_members_that_hang_fail_no_request(serving: Serving) -> None:
 
 
 def test_the_pool_grows_with_the_load_to_what_is_declared(serving: Serving) -> None:
-    serving.send(40, seed=2)
+    serving.send(26, seed=2)
     until("three replicas", lambda: len(pool_pods(serving)) == 3, 240)
     serving.send(RATE_RPS, seed=3)
     assert int(serving.get("deployment", POOL)["spec"]["replicas"]) == 3

@@ -206,10 +206,18 @@ SERVERS = [
     ),
     Case(
         "a pool's memory is an amount",
-        {f"{SERVER}.preprocessPool": {"maxReplicas": 1, "resources": {"cpu": 4, "memory": "512Mi"}}},
-        {f"{SERVER}.preprocessPool": {"maxReplicas": 1, "resources": {"memory": "4 gigabytes"}}},
+        {f"{SERVER}.preprocessPool": {"maxReplicas": 1, "resources": {"limits": {"memory": "512Mi"}}}},
+        {f"{SERVER}.preprocessPool": {"maxReplicas": 1, "resources": {"limits": {"memory": "4 gigabytes"}}}},
         "an amount of memory in Mi or Gi, such as 4Gi",
-        f"{SERVER}.preprocessPool.resources.memory",
+        f"{SERVER}.preprocessPool.resources.limits.memory",
+        own_words=True,
+    ),
+    Case(
+        "a pool's CPU is an amount",
+        {f"{SERVER}.preprocessPool": {"maxReplicas": 1, "resources": {"requests": {"cpu": "500m"}}}},
+        {f"{SERVER}.preprocessPool": {"maxReplicas": 1, "resources": {"limits": {"cpu": "half"}}}},
+        "a number of cores, such as 4",
+        f"{SERVER}.preprocessPool.resources.limits.cpu",
         own_words=True,
     ),
     Case(

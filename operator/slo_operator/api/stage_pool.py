@@ -9,24 +9,55 @@ from pydantic import Field, StrictInt, StringConstraints
 from slo_operator.api.base import ApiModel, LabelKey, LabelValue
 from slo_operator.api.rules import Rule, validations
 
-_QUANTITY = "^[1-9][0-9]{0,5}(Mi|Gi)$"
-_QUANTITY_MESSAGE = "an amount of memory in Mi or Gi, such as 4Gi"
+_MEMORY = "^[1-9][0-9]{0,5}(Mi|Gi)$"
+_MEMORY_MESSAGE = "an amount of memory in Mi or Gi, such as 4Gi"
+_CPU = "^([1-9][0-9]{0,2}|[1-9][0-9]{0,5}m)$"
+_CPU_MESSAGE = "a number of cores, such as 4, or of thousandths of one, such as 500m"
 
-#: an amount of memory, as Kubernetes writes it
 Memory = Annotated[
     str,
-    StringConstraints(min_length=1, max_length=16, pattern=_QUANTITY),
-    Field(json_schema_extra=validations(Rule(f"self.matches('{_QUANTITY}')", _QUANTITY_MESSAGE))),
+    StringConstraints(min_length=1, max_length=16, pattern=_MEMORY),
+    Field(json_schema_extra=validations(Rule(f"self.matches('{_MEMORY}')", _MEMORY_MESSAGE))),
+]
+CPU = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=16, pattern=_CPU),
+    Field(json_schema_extra=validations(Rule(f"self.matches('{_CPU}')", _CPU_MESSAGE))),
 ]
 
 
-class PoolResources(ApiModel):
-    """What one replica of the pool holds; requested, and its limit."""
+class PoolRequests(ApiModel):
+    """What the scheduler sets aside for one replica; what is absent is as its limit."""
 
-    cpu: Annotated[StrictInt, Field(ge=1, le=256)] = 2
-    """Whole cores; a stage runs as many processes."""
+    cpu: CPU | None = None
+    memory: Memory | None = None
+
+
+class PoolLimits(ApiModel):
+    """The most that one replica may use."""
+
+    cpu: CPU = "2"
+    """A stage runs a process for each whole core."""
     memory: Memory = "4Gi"
-    """Memory, such as 4Gi."""
+
+
+class PoolResources(ApiModel):
+    """What one replica of the pool holds."""
+
+    requests: PoolRequests = PoolRequests()
+    limits: PoolLimits = PoolLimits()
+
+    @property
+    def processes(self) -> int:
+        """Of each stage in one replica."""
+        cpu = self.limits.cpu
+        return max(1, int(cpu[:-1]) // 1000 if cpu.endswith("m") else int(cpu))
+
+    def container(self) -> dict[str, dict[str, str]]:
+        """As a container has them."""
+        limits = {"cpu": self.limits.cpu, "memory": self.limits.memory}
+        asked = {"cpu": self.requests.cpu, "memory": self.requests.memory}
+        return {"requests": {k: v or limits[k] for k, v in asked.items()}, "limits": limits}
 
 
 class PreprocessPool(ApiModel):

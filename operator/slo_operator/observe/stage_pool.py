@@ -33,7 +33,7 @@ def stage_pool_view(
     ]
     return StagePoolView(
         max_replicas=declared.max_replicas,
-        processes=declared.resources.cpu,
+        processes=declared.resources.processes,
         replicas=deployment.replicas if deployment else 0,
         ready=sum(p.ready and not p.meta.terminating for p in pods),
         stages=_stages(deployment),

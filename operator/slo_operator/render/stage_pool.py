@@ -53,7 +53,7 @@ class PoolContext:
     def settings(self) -> dict[str, ModelSettings]:
         """What the pool's pods run: a process for each core."""
         return {
-            name: ModelSettings(self.declared.resources.cpu, stage.max_batch_size)
+            name: ModelSettings(self.declared.resources.processes, stage.max_batch_size)
             for name, stage in sorted(self.stages.items())
         }
 
@@ -181,15 +181,14 @@ def _pod_template(context: PoolContext) -> dict[str, Any]:
             "volumes": volumes(
                 server.server,
                 context.names.tuned,
-                SHM_PER_INSTANCE_MIB * declared.resources.cpu * max(1, len(context.settings)),
+                SHM_PER_INSTANCE_MIB * declared.resources.processes * max(1, len(context.settings)),
             ),
         },
     }
     merged = strategic_merge(rendered, server.server.template or {})
     merged["metadata"]["labels"] |= context.selector
     merged["spec"]["nodeSelector"] = dict(declared.node_selector)
-    held = {"cpu": str(declared.resources.cpu), "memory": declared.resources.memory}
     for container in merged["spec"]["containers"]:
         if container["name"] == names.CONTAINER:
-            container["resources"] = {"requests": held, "limits": held}
+            container["resources"] = declared.resources.container()
     return merged

@@ -24,7 +24,7 @@ KINDS = ("ConfigMap", "Service", "PodDisruptionBudget", "NetworkPolicy", "Deploy
 
 def declared() -> dict[str, Any]:
     body = resource()
-    body["spec"]["servers"][0]["preprocessPool"] = {"maxReplicas": 4, "resources": {"cpu": 2}}
+    body["spec"]["servers"][0]["preprocessPool"] = {"maxReplicas": 4, "resources": {"limits": {"cpu": "2"}}}
     return body
 
 

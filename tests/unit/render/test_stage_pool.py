@@ -14,7 +14,12 @@ from slo_operator.render.stage_pool import PoolContext, pool_objects
 from slo_tuner.settings import Batching, ModelSettings
 from tests.unit.render.conftest import make_context
 
-DECLARED = {"maxReplicas": 6, "nodeSelector": {"pool": "cpu"}, "resources": {"cpu": 4, "memory": "8Gi"}}
+DECLARED = {
+    "maxReplicas": 6,
+    "nodeSelector": {"pool": "cpu"},
+    "resources": {"requests": {"cpu": "500m"}, "limits": {"cpu": "4", "memory": "8Gi"}},
+}
+HELD = {"requests": {"cpu": "500m", "memory": "8Gi"}, "limits": {"cpu": "4", "memory": "8Gi"}}
 
 
 def pool(replicas: int = 3, **server: Any) -> dict[str, dict[str, Any]]:
@@ -39,8 +44,7 @@ def test_its_pods_load_the_stages_only_and_hold_no_gpu() -> None:
     found = container(pool())
     loaded = [a for a in found["args"] if a.startswith("--load-model")]
     assert loaded == ["--load-model=tok"]
-    held = {"cpu": "4", "memory": "8Gi"}
-    assert found["resources"] == {"requests": held, "limits": held}
+    assert found["resources"] == HELD
     spec = pool()["Deployment"]["spec"]
     assert spec["replicas"] == 3
     assert spec["template"]["spec"]["nodeSelector"] == {"pool": "cpu"}
@@ -110,7 +114,7 @@ def test_the_servers_template_counts_for_it_but_for_place_and_size() -> None:
     assert pod["tolerations"] == [{"key": "x", "operator": "Exists"}]
     assert pod["nodeSelector"] == {"pool": "cpu"}
     assert variables(pod)["TOKENS"] == "1"
-    assert container(objects)["resources"]["limits"] == {"cpu": "4", "memory": "8Gi"}
+    assert container(objects)["resources"] == HELD
 
 
 @pytest.mark.parametrize(("declared", "there"), [(DECLARED, True), (None, False)])
