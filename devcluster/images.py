@@ -147,6 +147,7 @@ def _build_layers(image: Image) -> None:
                 *(f"--volume={source}:{target}:ro" for source, target in lent.items()),
                 *(*arguments, str(image.context)),
             )
+    _buildah("rm", "--all")  # a build that failed or was killed leaves a container, which holds its layers
     _buildah("rmi", "--prune")
 
 
