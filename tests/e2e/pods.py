@@ -46,3 +46,7 @@ class Pod:
             found = Batching(int(batching["max_queue_delay_microseconds"]), sizes)
         count = sum(group["count"] for group in config["instance_group"])
         return ModelSettings(instances=count, max_batch_size=largest, batching=found)
+
+    def forwards(self, model: str) -> bool:
+        """Whether a stand-in computes the model, elsewhere."""
+        return bool(self.config(model).get("default_model_filename") == "inferenceslo_stand_in.py")

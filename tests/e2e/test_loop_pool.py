@@ -74,7 +74,7 @@ def pool(serving: Serving) -> PoolStatus:
 
 def moved(serving: Serving) -> list[str]:
     """Pods in which the stage is forwarded."""
-    return [pod.name for pod in serving.pods() if pod.settings(PREPROCESSING).remote is not None]
+    return [pod.name for pod in serving.pods() if pod.forwards(PREPROCESSING)]
 
 
 def answers(serving: Serving) -> dict[str, int]:
