@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from slo_operator.api.names import pool_of
 from slo_operator.api.resource import InferenceSLO
 from slo_operator.api.spec import Pool, Server
 from slo_operator.config import GatewayHistogramConfig
@@ -18,7 +19,7 @@ from slo_operator.observe.prometheus import Querier
 from slo_operator.observe.records import DeploymentRecord, PodRecord
 from slo_operator.observe.snapshot import Observed
 from slo_operator.observe.traces import TraceBuffer
-from slo_operator.render.context import child_names, pool_names
+from slo_operator.render.context import child_names
 from slo_tuner.memory import ServerMemory
 from slo_tuner.settings import PodSettings
 from slo_tuner.snapshot import Refusal
@@ -50,7 +51,7 @@ class Subject:
         """The Deployment of its pool for stages, where it declares one."""
         if self.server.preprocess_pool is None:
             return None
-        return pool_names(self.resource.name, self.server.name).deployment
+        return child_names(self.resource.name, pool_of(self.server.name)).deployment
 
     @property
     def deployment_name(self) -> str:

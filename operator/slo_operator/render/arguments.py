@@ -31,7 +31,7 @@ def server_arguments(kept: Kept, trace_url: str | None) -> list[str]:
     lacks a model ends, shows it, and never gets traffic.
     """
     arguments = [
-        *_arguments(("*",), kept.exit_timeout_s),
+        *common_arguments(("*",), kept.exit_timeout_s),
         f"--grpc-max-connection-age={CONNECTION_AGE_S * 1000}",
         f"--grpc-max-connection-age-grace={kept.grace_s * 1000}",
     ]
@@ -49,12 +49,8 @@ def server_arguments(kept: Kept, trace_url: str | None) -> list[str]:
     return arguments
 
 
-def pool_arguments(stages: Sequence[str], exit_timeout_s: int) -> list[str]:
-    """Arguments of a server that computes stages for others."""
-    return _arguments(stages, exit_timeout_s)
-
-
-def _arguments(models: Sequence[str], exit_timeout_s: int) -> list[str]:
+def common_arguments(models: Sequence[str], exit_timeout_s: int) -> list[str]:
+    """Those of every server, whichever models it loads."""
     restricted = f"{RESTRICTED}:{ADMIN_KEY}=$(ADMIN_KEY)"
     return [
         f"--model-repository={OVERLAY_PATH}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from slo_operator.api import names
 from slo_operator.api.resource import owner_reference
@@ -26,7 +26,7 @@ class ChildNames:
 
 
 def child_names(resource: str, server: str) -> ChildNames:
-    """The children of server `server` of resource `resource`."""
+    """The children of server `server` of resource `resource`, or of a pool by the name that `pool_of` gives it."""
     base = f"{resource}-{server}"
     return ChildNames(
         deployment=base,
@@ -40,21 +40,16 @@ def child_names(resource: str, server: str) -> ChildNames:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class PoolNames:
-    """Names of everything that is made for the pool of one server."""
+class Rendered(Protocol):
+    """What objects are rendered for: a server, or the pool of one."""
 
-    deployment: str
-    service: str
-    tuned: str
-    budget: str
-    network_policy: str
+    @property
+    def names(self) -> ChildNames: ...
 
+    @property
+    def selector(self) -> dict[str, str]: ...
 
-def pool_names(resource: str, server: str) -> PoolNames:
-    """The pool of server `server` of resource `resource`."""
-    base = f"{resource}-{names.pool_of(server)}"
-    return PoolNames(base, base, f"{base}-tuned", base, base)
+    def metadata(self, name: str, annotations: Mapping[str, str] | None = None) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True, slots=True)

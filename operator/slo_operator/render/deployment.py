@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from slo_operator.api import names
-from slo_operator.render.context import ServerContext
+from slo_operator.render.context import Rendered, ServerContext
 from slo_operator.render.kept import Kept, fresh, kept_or_fresh
 from slo_operator.render.pod import pod_template
 
@@ -27,24 +27,45 @@ def deployment(context: ServerContext, live: Mapping[str, Any] | None = None) ->
     template = pod_template(context, kept)
     template["metadata"]["annotations"][names.ANNOTATION_CONFIG_HASH] = digest
     annotations = {names.ANNOTATION_CONFIG_HASH: digest, names.ANNOTATION_KEPT: kept.to_json()}
+    return deployment_of(
+        context,
+        template,
+        annotations,
+        replicas=context.replicas,
+        deadline_s=kept.start_s + kept.grace_s + 60,
+        surge=context.gpu_free,
+    )
+
+
+def deployment_of(
+    context: Rendered,
+    template: dict[str, Any],
+    annotations: Mapping[str, str],
+    *,
+    replicas: int,
+    deadline_s: int,
+    surge: bool,
+) -> dict[str, Any]:
+    """A Deployment of this pod template; a rollout that makes no progress for `deadline_s` says so."""
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": context.metadata(context.names.deployment, annotations),
         "spec": {
-            "replicas": context.replicas,
+            "replicas": replicas,
             "revisionHistoryLimit": 3,
-            "progressDeadlineSeconds": kept.start_s + kept.grace_s + 60,
+            "progressDeadlineSeconds": deadline_s,
             "selector": {"matchLabels": context.selector},
-            "strategy": rolling_update(context.gpu_free),
+            "strategy": rolling_update(surge),
             "template": template,
         },
     }
 
 
-def rolling_update(gpu_free: bool) -> dict[str, Any]:
-    """With a free GPU the new pod comes first; without one it would wait for ever, so an old pod goes first."""
-    surge, unavailable = (1, 0) if gpu_free else (0, 1)
+def rolling_update(room: bool) -> dict[str, Any]:
+    """With room for it (a free GPU) the new pod comes first; without, it would wait for ever, so an old pod goes
+    first."""
+    surge, unavailable = (1, 0) if room else (0, 1)
     return {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}}
 
 
@@ -52,7 +73,16 @@ def config_hash(context: ServerContext) -> str:
     """Twelve hex digits over all of the pod template that people decide on: image, repository, template, GPUs,
     and the operator's own way of rendering; not over observed times and the operator's image.
     """
-    text = json.dumps(pod_template(context, _NOTHING_OBSERVED), sort_keys=True)
+    return template_hash(pod_template(context, _NOTHING_OBSERVED))
+
+
+def template_hash(template: Mapping[str, Any]) -> str:
+    """Equal templates have equal hashes, whatever the order of their fields."""
+    return short_hash(json.dumps(template, sort_keys=True))
+
+
+def short_hash(text: str) -> str:
+    """Twelve hex digits."""
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 

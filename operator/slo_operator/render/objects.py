@@ -6,11 +6,11 @@ import base64
 import binascii
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from slo_operator.api import names
-from slo_operator.render.context import ServerContext
+from slo_operator.render.context import Rendered, ServerContext
 from slo_operator.render.deployment import deployment
 from slo_operator.render.tuned import settings_to_json
 from slo_tuner.settings import PodSettings
@@ -67,7 +67,7 @@ def control_secret(context: ServerContext, admin_key: str) -> dict[str, Any]:
     }
 
 
-def tuned_config_map(context: ServerContext, settings: PodSettings) -> dict[str, Any]:
+def tuned_config_map(context: Rendered, settings: PodSettings) -> dict[str, Any]:
     """What pods come up with; empty settings leave the repository as it is."""
     return {
         "apiVersion": "v1",
@@ -90,12 +90,12 @@ def state_config_map(context: ServerContext, memory_json: str) -> dict[str, Any]
 def services(context: ServerContext) -> list[dict[str, Any]]:
     """A ClusterIP Service for clients that open a connection per request, a headless one for those that balance."""
     return [
-        _service(context, context.names.service),
-        _service(context, context.names.headless, headless=True),
+        service(context, context.names.service, _PORTS),
+        service(context, context.names.headless, _PORTS, headless=True),
     ]
 
 
-def disruption_budget(context: ServerContext) -> dict[str, Any]:
+def disruption_budget(context: Rendered) -> dict[str, Any]:
     """One pod at a time; pods that are not ready may always go, or a broken one would hold up a drain."""
     return {
         "apiVersion": "policy/v1",
@@ -119,6 +119,12 @@ def network_policy(context: ServerContext) -> dict[str, Any]:
         {"namespaceSelector": {"matchLabels": {names.LABEL_CLIENT: "true"}}},
         {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": context.system_namespace}}},
     ]
+    inference = {"from": clients, "ports": [tcp(names.HTTP_PORT), tcp(names.GRPC_PORT)]}
+    return ingress_policy(context, [inference, {"ports": [tcp(names.METRICS_PORT)]}])
+
+
+def ingress_policy(context: Rendered, rules: list[dict[str, Any]]) -> dict[str, Any]:
+    """The NetworkPolicy that lets in what the rules say, and nothing else."""
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -126,24 +132,25 @@ def network_policy(context: ServerContext) -> dict[str, Any]:
         "spec": {
             "podSelector": {"matchLabels": context.selector},
             "policyTypes": ["Ingress"],
-            "ingress": [
-                {"from": clients, "ports": [_port(names.HTTP_PORT), _port(names.GRPC_PORT)]},
-                {"ports": [_port(names.METRICS_PORT)]},
-            ],
+            "ingress": rules,
         },
     }
 
 
-def _service(context: ServerContext, name: str, *, headless: bool = False) -> dict[str, Any]:
+def service(
+    context: Rendered, name: str, ports: Sequence[tuple[str, int]], *, headless: bool = False
+) -> dict[str, Any]:
+    """A Service before the pods, for these ports by name."""
     spec: dict[str, Any] = {
         "type": "ClusterIP",
         "selector": context.selector,
-        "ports": [{"name": n, "port": port, "targetPort": n, "protocol": "TCP"} for n, port in _PORTS],
+        "ports": [{"name": n, "port": port, "targetPort": n, "protocol": "TCP"} for n, port in ports],
     }
     if headless:
         spec["clusterIP"] = "None"
     return {"apiVersion": "v1", "kind": "Service", "metadata": context.metadata(name), "spec": spec}
 
 
-def _port(number: int) -> dict[str, Any]:
+def tcp(number: int) -> dict[str, Any]:
+    """A port of a NetworkPolicy's rule."""
     return {"protocol": "TCP", "port": number}

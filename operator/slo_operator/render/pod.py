@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from slo_operator.api import names
 from slo_operator.api.spec import Server
 from slo_operator.render.arguments import OVERLAY_PATH, server_arguments
-from slo_operator.render.context import ServerContext, pool_names
+from slo_operator.render.context import ServerContext, child_names
 from slo_operator.render.kept import PRE_STOP_S, Kept
 from slo_operator.render.merge import strategic_merge
 from slo_tuner.levers.preprocess_pool import MOST_WAITING
@@ -56,17 +56,20 @@ done
 def pod_template(context: ServerContext, kept: Kept) -> dict[str, Any]:
     """The pod template with the spec's `template` merged over it; labels that select stay ours."""
     rendered = {
-        "metadata": {
-            "labels": context.labels,
-            "annotations": {
-                "prometheus.io/scrape": "true",
-                "prometheus.io/port": str(names.METRICS_PORT),
-                "prometheus.io/path": "/metrics",
-            },
-        },
+        "metadata": pod_metadata(context.labels),
         "spec": _pod_spec(context, kept),
     }
     return strategic_merge(rendered, context.server.template or {})
+
+
+def pod_metadata(labels: Mapping[str, str]) -> dict[str, Any]:
+    """Labels, and where Prometheus finds the pod's metrics."""
+    annotations = {
+        "prometheus.io/scrape": "true",
+        "prometheus.io/port": str(names.METRICS_PORT),
+        "prometheus.io/path": "/metrics",
+    }
+    return {"labels": dict(labels), "annotations": annotations}
 
 
 def shared_memory_mib(server: Server) -> int:
@@ -94,31 +97,41 @@ def shared_memory_mib(server: Server) -> int:
 
 
 def _pod_spec(context: ServerContext, kept: Kept) -> dict[str, Any]:
+    server = context.server
+    tuned = tuned_container(
+        kept.overlay_image, server.accelerator.gpus, movable=server.preprocess_pool is not None
+    )
+    return pod_spec(
+        context.pool.node_selector,
+        kept.grace_s,
+        [overlay_container(server), tuned],
+        _server_container(context, kept),
+        volumes(server, context.names.tuned, shared_memory_mib(server)),
+    )
+
+
+def pod_spec(
+    node_selector: Mapping[str, str],
+    grace_s: int,
+    init_containers: list[dict[str, Any]],
+    container: dict[str, Any],
+    volumes: list[dict[str, Any]],
+) -> dict[str, Any]:
+    """A pod without rights of its own, on these nodes."""
     return {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "nodeSelector": dict(context.pool.node_selector),
-        "securityContext": pod_security(),
-        "terminationGracePeriodSeconds": kept.grace_s,
-        "initContainers": [
-            overlay_container(context.server),
-            tuned_container(
-                kept.overlay_image,
-                context.server.accelerator.gpus,
-                movable=context.server.preprocess_pool is not None,
-            ),
-        ],
-        "containers": [_server_container(context, kept)],
-        "volumes": volumes(context.server, context.names.tuned, shared_memory_mib(context.server)),
-    }
-
-
-def pod_security() -> dict[str, Any]:
-    return {
-        "runAsNonRoot": True,
-        "runAsUser": RUN_AS,
-        "runAsGroup": RUN_AS,
-        "seccompProfile": {"type": "RuntimeDefault"},
+        "nodeSelector": dict(node_selector),
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": RUN_AS,
+            "runAsGroup": RUN_AS,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "terminationGracePeriodSeconds": grace_s,
+        "initContainers": init_containers,
+        "containers": [container],
+        "volumes": volumes,
     }
 
 
@@ -131,7 +144,8 @@ def _server_container(context: ServerContext, kept: Kept) -> dict[str, Any]:
         kept.start_s,
     )
     if context.server.preprocess_pool is not None:
-        host = f"{pool_names(context.resource, context.server.name).service}.{context.namespace}.svc"
+        pool = child_names(context.resource, names.pool_of(context.server.name))
+        host = f"{pool.service}.{context.namespace}.svc"
         container["env"].append({"name": names.POOL_ENV, "value": f"{host}:{names.HTTP_PORT}"})
     if context.server.accelerator.gpus:
         container["resources"] = {"limits": {names.GPU_RESOURCE: str(context.server.accelerator.gpus)}}

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from slo_operator.api import names
 from slo_operator.api.stage_pool import PreprocessPool
-from slo_operator.render.arguments import pool_arguments
-from slo_operator.render.context import PoolNames, ServerContext, pool_names
+from slo_operator.render.arguments import common_arguments
+from slo_operator.render.context import ChildNames, ServerContext, child_names
+from slo_operator.render.deployment import deployment_of, short_hash, template_hash
 from slo_operator.render.kept import KILL_MARGIN_S, PRE_STOP_S
 from slo_operator.render.merge import strategic_merge
+from slo_operator.render.objects import (
+    disruption_budget,
+    ingress_policy,
+    service,
+    tcp,
+    tuned_config_map,
+)
 from slo_operator.render.pod import (
     SHM_PER_INSTANCE_MIB,
     overlay_container,
-    pod_security,
+    pod_metadata,
+    pod_spec,
     triton_container,
     tuned_container,
     volumes,
@@ -41,8 +48,8 @@ class PoolContext:
     stages: PodSettings
 
     @property
-    def names(self) -> PoolNames:
-        return pool_names(self.server.resource, self.server.server.name)
+    def names(self) -> ChildNames:
+        return child_names(self.server.resource, names.pool_of(self.server.server.name))
 
     @property
     def selector(self) -> dict[str, str]:
@@ -64,131 +71,64 @@ class PoolContext:
 
 
 def pool_objects(context: PoolContext) -> list[dict[str, Any]]:
-    """All objects of the pool, what its pods need first."""
+    """All objects of the pool, what its pods need first. Its Service is headless: servers choose among the pods."""
     return [
-        {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": context.metadata(context.names.tuned),
-            "data": {names.SETTINGS_KEY: settings_to_json(context.settings)},
-        },
-        _service(context),
-        _disruption_budget(context),
+        tuned_config_map(context, context.settings),
+        service(context, context.names.service, [("http", names.HTTP_PORT)], headless=True),
+        disruption_budget(context),
         _network_policy(context),
         _deployment(context),
     ]
 
 
-def _service(context: PoolContext) -> dict[str, Any]:
-    """Headless: the servers choose among the pods themselves."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": context.metadata(context.names.service),
-        "spec": {
-            "type": "ClusterIP",
-            "clusterIP": "None",
-            "selector": context.selector,
-            "ports": [{"name": "http", "port": names.HTTP_PORT, "targetPort": "http", "protocol": "TCP"}],
-        },
-    }
-
-
-def _disruption_budget(context: PoolContext) -> dict[str, Any]:
-    return {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": context.metadata(context.names.budget),
-        "spec": {
-            "maxUnavailable": 1,
-            "selector": {"matchLabels": context.selector},
-            "unhealthyPodEvictionPolicy": "AlwaysAllow",
-        },
-    }
-
-
 def _network_policy(context: PoolContext) -> dict[str, Any]:
     """Only the servers ask the pool; its metrics are for all."""
     servers = [{"podSelector": {"matchLabels": context.server.selector}}]
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": context.metadata(context.names.network_policy),
-        "spec": {
-            "podSelector": {"matchLabels": context.selector},
-            "policyTypes": ["Ingress"],
-            "ingress": [
-                {"from": servers, "ports": [{"protocol": "TCP", "port": names.HTTP_PORT}]},
-                {"ports": [{"protocol": "TCP", "port": names.METRICS_PORT}]},
-            ],
-        },
-    }
+    inference = {"from": servers, "ports": [tcp(names.HTTP_PORT)]}
+    return ingress_policy(context, [inference, {"ports": [tcp(names.METRICS_PORT)]}])
 
 
 def _deployment(context: PoolContext) -> dict[str, Any]:
     template = _pod_template(context)
-    digest = hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()[:12]
-    annotations = {names.ANNOTATION_CONFIG_HASH: digest, names.ANNOTATION_STAGES: ",".join(context.settings)}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": context.metadata(context.names.deployment, annotations),
-        "spec": {
-            "replicas": context.replicas,
-            "revisionHistoryLimit": 3,
-            "progressDeadlineSeconds": START_S + 60,
-            "selector": {"matchLabels": context.selector},
-            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
-            "template": template,
-        },
+    annotations = {
+        names.ANNOTATION_CONFIG_HASH: template_hash(template),
+        names.ANNOTATION_STAGES: ",".join(context.settings),
     }
+    return deployment_of(
+        context, template, annotations, replicas=context.replicas, deadline_s=START_S + 60, surge=True
+    )
 
 
 def _pod_template(context: PoolContext) -> dict[str, Any]:
     """The server's `template` counts here too (volumes, environment, tolerations), but neither for where the pods go
     nor for what they hold."""
-    server, declared = context.server, context.declared
-    settings = settings_to_json(context.settings)
+    server, declared, settings = context.server, context.declared, context.settings
+    container = triton_container(
+        server.server,
+        declared.image or server.server.image,
+        server.names.secret,
+        common_arguments(list(settings), DRAIN_S),
+        START_S,
+    )
+    shm_mib = SHM_PER_INSTANCE_MIB * declared.resources.processes * max(1, len(settings))
     rendered = {
-        "metadata": {
-            "labels": server.labels,
-            "annotations": {
-                "prometheus.io/scrape": "true",
-                "prometheus.io/port": str(names.METRICS_PORT),
-                "prometheus.io/path": "/metrics",
-                # pods read their settings when they start
-                f"{names.GROUP}/settings-hash": hashlib.sha256(settings.encode()).hexdigest()[:12],
-            },
-        },
-        "spec": {
-            "automountServiceAccountToken": False,
-            "enableServiceLinks": False,
-            "securityContext": pod_security(),
-            "terminationGracePeriodSeconds": PRE_STOP_S + DRAIN_S + KILL_MARGIN_S,
-            "initContainers": [
-                overlay_container(server.server, declared.image),
-                tuned_container(server.overlay_image, gpus=0),
-            ],
-            "containers": [
-                triton_container(
-                    server.server,
-                    declared.image or server.server.image,
-                    server.names.secret,
-                    pool_arguments(list(context.settings), DRAIN_S),
-                    START_S,
-                )
-            ],
-            "volumes": volumes(
-                server.server,
-                context.names.tuned,
-                SHM_PER_INSTANCE_MIB * declared.resources.processes * max(1, len(context.settings)),
-            ),
-        },
+        "metadata": pod_metadata(server.labels),
+        "spec": pod_spec(
+            declared.node_selector,
+            PRE_STOP_S + DRAIN_S + KILL_MARGIN_S,
+            [overlay_container(server.server, declared.image), tuned_container(server.overlay_image, gpus=0)],
+            container,
+            volumes(server.server, context.names.tuned, shm_mib),
+        ),
     }
+    # pods read their settings when they start
+    rendered["metadata"]["annotations"][f"{names.GROUP}/settings-hash"] = short_hash(
+        settings_to_json(settings)
+    )
     merged = strategic_merge(rendered, server.server.template or {})
     merged["metadata"]["labels"] |= context.selector
     merged["spec"]["nodeSelector"] = dict(declared.node_selector)
-    for container in merged["spec"]["containers"]:
-        if container["name"] == names.CONTAINER:
-            container["resources"] = declared.resources.container()
+    for one in merged["spec"]["containers"]:
+        if one["name"] == names.CONTAINER:
+            one["resources"] = declared.resources.container()
     return merged
