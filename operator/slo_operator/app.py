@@ -88,8 +88,6 @@ class Operator:
             ),
             planner=Planner(outside.decide, kube, self.cluster, keys, memory, self.applier, config, clock),
             actor=Actor(
-                kube,
-                self.cluster,
                 self.applier,
                 keys,
                 memory,

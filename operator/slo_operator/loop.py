@@ -152,7 +152,7 @@ class Loop:
                 outcomes.append(plan.outcome(done, parts.cluster))
             parts.metrics.record(resource, outcomes)
             parts.publisher.publish(resource, outcomes)
-            parts.planner.prune(resource)
+            parts.planner.prune(resource, plans)
         except KubeError as error:  # the next tick tries again
             log.warning("%s/%s: %s", resource.namespace, resource.name, error)
         except Exception as error:

@@ -55,6 +55,12 @@ class ServerPlan:
         r = self.subject.resource
         return EventSubject(r.namespace, r.name, r.uid)
 
+    @property
+    def keeps_pool(self) -> bool:
+        """Whether a pool that is there stays: one is declared, and nothing says that it is empty."""
+        pool = self.task.pool if self.task is not None else None
+        return self.subject.server.preprocess_pool is not None and (pool is None or pool.replicas > 0)
+
     def outcome(self, done: Done | None, cluster: Cluster) -> ServerOutcome:
         """With what became of it; the Deployment is read again, since acting may have changed it."""
         name = self.subject.deployment_name
@@ -126,15 +132,15 @@ class Planner:
         """Decide for each in turn; what earlier ones were promised is gone for later ones."""
         return {s.id: self._plan(s, seen.seen[s.id], ledger, subjects, seen) for s in subjects}
 
-    def prune(self, resource: InferenceSLO) -> None:
-        """Remove what belongs to servers that left the spec. Raises KubeError."""
+    def prune(self, resource: InferenceSLO, plans: Sequence[ServerPlan]) -> None:
+        """Remove what belongs to servers that left the spec, and pools in which nothing runs. Raises KubeError."""
         if resource.spec.suspend:
             return
         subject = EventSubject(resource.namespace, resource.name, resource.uid)
-        names = {s.name for s in resource.spec.servers}
-        names |= {pool_of(s.name) for s in resource.spec.servers if s.preprocess_pool is not None}
-        for gone in prune(self._kube, self._cluster, self._applier, subject, names):
-            log.info("%s/%s: deleted %s: its server left the spec", resource.namespace, resource.name, gone)
+        wanted = {s.name for s in resource.spec.servers}
+        wanted |= {pool_of(plan.subject.server.name) for plan in plans if plan.keeps_pool}
+        for gone in prune(self._kube, self._cluster, self._applier, subject, wanted):
+            log.info("%s/%s: deleted %s: it is not wanted any more", resource.namespace, resource.name, gone)
 
     def _subject(self, resource: InferenceSLO, server: Server) -> Subject:
         if not server.managed:

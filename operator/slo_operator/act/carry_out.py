@@ -10,14 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from slo_operator.act.apply import Applier, NotOursError
-from slo_operator.act.children import ControlKeys, reconcile_children, reconcile_pool, remove
+from slo_operator.act.children import ControlKeys, reconcile_children, reconcile_pool
 from slo_operator.act.control import Controller, ControlResult
 from slo_operator.act.events import EventRecorder, Subject
 from slo_operator.act.tracing import set_traces, trace_rate
-from slo_operator.api import names
 from slo_operator.config import TracesConfig
-from slo_operator.kube import Kube, KubeError
-from slo_operator.observe.cluster import Cluster
+from slo_operator.kube import KubeError
 from slo_operator.observe.live import LivePod, LiveReader
 from slo_operator.observe.measure import PodKey
 from slo_operator.observe.records import DeploymentRecord
@@ -55,7 +53,7 @@ class Task:
     live: Mapping[PodKey, LivePod]
     #: the decision stands on a picture that holds for this configuration
     remember: bool = True
-    #: the pool as it should be; None leaves it alone, no replicas removes it
+    #: the pool as it should be; None leaves it alone, without replicas it is pruned
     pool: PoolContext | None = None
 
 
@@ -76,8 +74,6 @@ class Actor:
 
     def __init__(
         self,
-        kube: Kube,
-        cluster: Cluster,
         applier: Applier,
         keys: ControlKeys,
         memory: MemoryStore,
@@ -86,8 +82,6 @@ class Actor:
         events: EventRecorder,
         traces: TracesConfig,
     ):
-        self._kube = kube
-        self._cluster = cluster
         self._applier = applier
         self._keys = keys
         self._memory = memory
@@ -104,7 +98,8 @@ class Actor:
                 self._memory.save(task.subject, context, task.decision.memory, task.config_hash)
             tuned = tuned_settings(task)
             reconcile_children(self._applier, self._keys, task.subject, context, tuned, task.deployment)
-            self._pool(task)
+            if task.pool is not None and task.pool.replicas:
+                reconcile_pool(self._applier, task.subject, task.pool)
         except NotOursError as error:
             return Done(stalled=str(error))
         except KubeError as error:
@@ -117,15 +112,6 @@ class Actor:
             loads=result.loads,
             contested=tuple(c.message for c in self._applier.contests(context.namespace, _names(context))),
         )
-
-    def _pool(self, task: Task) -> None:
-        """The pool goes only once nothing runs in it, and is there before anything does: the decision sees to it."""
-        pool = task.pool
-        if pool is not None and pool.replicas:
-            reconcile_pool(self._applier, task.subject, pool)
-        elif pool is not None:
-            name = names.pool_of(task.context.server.name)
-            remove(self._kube, self._cluster, self._applier, task.subject, lambda server: server == name)
 
     def _control(self, task: Task) -> ControlResult:
         decision, context = task.decision, task.context

@@ -83,23 +83,16 @@ def reconcile_pool(applier: Applier, subject: Subject, context: PoolContext) -> 
     return sum(applier.apply(subject, body) for body in pool_objects(context))
 
 
-def remove(
-    kube: Kube, cluster: Cluster, applier: Applier, subject: Subject, doomed: Callable[[str], bool]
-) -> dict[str, list[str]]:
-    """Delete the children whose server (or pool) is `doomed`; by that, what was deleted. Raises KubeError."""
-    deleted: dict[str, list[str]] = {}
+def prune(kube: Kube, cluster: Cluster, applier: Applier, subject: Subject, wanted: set[str]) -> list[str]:
+    """Delete the children of servers and pools that are not `wanted`; returns what was deleted."""
+    gone: set[str] = set()
+    deleted = []
     for kind, record in cluster.children_of(subject.uid):
-        if record.server and doomed(record.server) and not record.terminating:
+        if record.server and record.server not in wanted and not record.terminating:
             kube.delete(CHILD_RESOURCES[kind], record.namespace, record.name, record.uid)
             applier.forget(record.namespace, record.name, kind)
-            deleted.setdefault(record.server, []).append(f"{kind} {record.name}")
-    return deleted
-
-
-def prune(kube: Kube, cluster: Cluster, applier: Applier, subject: Subject, servers: set[str]) -> list[str]:
-    """Delete the children of servers and pools that the spec no longer names; returns what was deleted."""
-    gone = remove(kube, cluster, applier, subject, lambda server: server not in servers)
-    deleted = [child for children in gone.values() for child in children]
+            gone.add(record.server)
+            deleted.append(f"{kind} {record.name}")
     for server in gone:
         secret = child_names(subject.name, server).secret
         body = _owned_secret(kube, subject, secret)
