@@ -10,7 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 from typing import TypeVar
@@ -280,19 +280,14 @@ def _pods(answers: Mapping[PodField, list[Sample]]) -> dict[PodKey, dict[PodFiel
 
 
 def _forwarded(requests: list[Sample], seconds: list[Sample]) -> dict[RowKey, Forwarded]:
-    found: dict[RowKey, Forwarded] = {}
+    answered: dict[RowKey, float] = defaultdict(float)
+    local: dict[RowKey, float] = defaultdict(float)
     for sample in requests:
         key = _row_key(sample.labels)
-        if key is None or not usable(sample.value):
-            continue
-        before = found.get(key, Forwarded())
-        part = "local" if sample.labels.get("result") == "local" else "answered"
-        found[key] = replace(before, **{part: getattr(before, part) + sample.value})
-    for sample in seconds:
-        key = _row_key(sample.labels)
-        if key in found and usable(sample.value):
-            found[key] = replace(found[key], seconds=sample.value)
-    return found
+        if key is not None and usable(sample.value):
+            (local if sample.labels.get("result") == "local" else answered)[key] += sample.value
+    took = {key: s.value for s in seconds if (key := _row_key(s.labels)) and usable(s.value)}
+    return {key: Forwarded(answered[key], local[key], took.get(key, 0.0)) for key in {*answered, *local}}
 
 
 def _gateways(

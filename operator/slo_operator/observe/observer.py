@@ -47,13 +47,6 @@ class Subject:
         return self.resource.spec.pool(self.server.pool)
 
     @property
-    def pool_deployment_name(self) -> str | None:
-        """The Deployment of its pool for stages, where it declares one."""
-        if self.server.preprocess_pool is None:
-            return None
-        return child_names(self.resource.name, pool_of(self.server.name)).deployment
-
-    @property
     def deployment_name(self) -> str:
         if self.server.target is not None:
             return self.server.target.deployment
@@ -180,14 +173,18 @@ class Observer:
 
 def _deployment(subject: Subject, state: ClusterState) -> DeploymentRecord | None:
     found = state.deployments.get((subject.resource.namespace, subject.deployment_name))
-    if found is not None and subject.server.managed and found.meta.owner != subject.resource.uid:
-        return None  # somebody else's of the same name
-    return found
+    return _ours(subject, found) if subject.server.managed else found
 
 
 def _stage_pool(subject: Subject, state: ClusterState) -> DeploymentRecord | None:
-    name = subject.pool_deployment_name
-    found = state.deployments.get((subject.resource.namespace, name)) if name else None
+    if subject.server.preprocess_pool is None:
+        return None
+    name = child_names(subject.resource.name, pool_of(subject.server.name)).deployment
+    return _ours(subject, state.deployments.get((subject.resource.namespace, name)))
+
+
+def _ours(subject: Subject, found: DeploymentRecord | None) -> DeploymentRecord | None:
+    """None for somebody else's of the same name."""
     return found if found is not None and found.meta.owner == subject.resource.uid else None
 
 

@@ -5,7 +5,7 @@ Idleness is proven, never assumed: fresh scrapes that cover the window, flat cou
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from slo_operator.observe.catalogue import Field
 from slo_operator.observe.live import LivePod
@@ -14,6 +14,19 @@ from slo_tuner.signal import Idle, Signal, Unknown, Value
 from slo_tuner.snapshot import BatchTime, ModelConfig, ModelRow
 
 _SOURCE = "Prometheus: nv_inference_*"
+_COMPUTE = (Field.COMPUTE_INPUT_US, Field.COMPUTE_INFER_US, Field.COMPUTE_OUTPUT_US)
+
+
+def compute_s(measured: Measurements, namespace: str, pods: Collection[str]) -> dict[str, float]:
+    """Mean compute seconds per request by model, over these pods; models without requests are left out."""
+    sums: dict[str, tuple[float, float]] = {}
+    for (where, pod, model), fields in measured.rows.items():
+        if where != namespace or pod not in pods:
+            continue
+        spent = sum(fields.get(f, 0.0) for f in _COMPUTE)
+        requests, total = sums.get(model, (0.0, 0.0))
+        sums[model] = (requests + fields.get(Field.REQUESTS, 0.0), total + spent / 1e6)
+    return {model: total / requests for model, (requests, total) in sums.items() if requests > 0}
 
 
 def model_row(

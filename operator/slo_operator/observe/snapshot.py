@@ -13,7 +13,7 @@ from slo_operator.observe.live import LivePod
 from slo_operator.observe.measure import Measurements, PodKey
 from slo_operator.observe.records import DeploymentRecord, NodeRecord, PodRecord
 from slo_operator.observe.roles import with_gpu_users, with_roles
-from slo_operator.observe.rows import model_row
+from slo_operator.observe.rows import compute_s, model_row
 from slo_operator.observe.stage_pool import stage_pool_view
 from slo_tuner.settings import PodSettings
 from slo_tuner.signal import Idle, Signal, Unknown, Value
@@ -59,7 +59,7 @@ def server_view(seen: Observed) -> ServerView:
     server = seen.server
     models = _models(seen)
     rows = _rows(seen, models)
-    compute = _compute_s(seen)
+    compute = compute_s(seen.measured, seen.namespace, {p.meta.name for p in seen.pods})
     pipelines = tuple(with_roles(p, models, compute) for p in pipelines_of(server))
     return ServerView(
         namespace=seen.namespace,
@@ -167,22 +167,6 @@ def _rows(seen: Observed, models: Mapping[str, ModelConfig]) -> tuple[ModelRow, 
         for pod in serving_pods(seen)
         for config in models.values()
     )
-
-
-def _compute_s(seen: Observed) -> dict[str, float]:
-    """Mean compute seconds per request by model, over the server's pods."""
-    sums: dict[str, tuple[float, float]] = {}
-    pods = {p.meta.name for p in seen.pods}
-    for (namespace, pod, model), fields in seen.measured.rows.items():
-        if namespace != seen.namespace or pod not in pods:
-            continue
-        spent = sum(
-            fields.get(f, 0.0)
-            for f in (Field.COMPUTE_INPUT_US, Field.COMPUTE_INFER_US, Field.COMPUTE_OUTPUT_US)
-        )
-        requests, total = sums.get(model, (0.0, 0.0))
-        sums[model] = (requests + fields.get(Field.REQUESTS, 0.0), total + spent / 1e6)
-    return {model: total / requests for model, (requests, total) in sums.items() if requests > 0}
 
 
 def _gateways(seen: Observed, pipelines: Sequence[Pipeline]) -> tuple[GatewayHistogram, ...]:

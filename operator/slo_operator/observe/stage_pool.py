@@ -10,10 +10,9 @@ from slo_operator.api.stage_pool import PreprocessPool
 from slo_operator.observe.catalogue import Field
 from slo_operator.observe.measure import Forwarded, Measurements
 from slo_operator.observe.records import DeploymentRecord, PodRecord
+from slo_operator.observe.rows import compute_s
 from slo_tuner.signal import Signal, Unknown, Value
 from slo_tuner.snapshot import StagePoolView
-
-_COMPUTE = (Field.COMPUTE_INPUT_US, Field.COMPUTE_INFER_US, Field.COMPUTE_OUTPUT_US)
 
 
 def stage_pool_view(
@@ -25,11 +24,9 @@ def stage_pool_view(
     measured: Measurements,
 ) -> StagePoolView:
     """The tuner's picture of the pool; `servers` are the pods that forward to it."""
-    members = {p.meta.name for p in pods}
+    members, senders = {p.meta.name for p in pods}, {p.meta.name for p in servers}
     forwarded = [
-        f
-        for (where, pod, _), f in measured.forwarded.items()
-        if where == namespace and pod in {p.meta.name for p in servers}
+        f for (where, pod, _), f in measured.forwarded.items() if where == namespace and pod in senders
     ]
     return StagePoolView(
         max_replicas=declared.max_replicas,
@@ -37,7 +34,7 @@ def stage_pool_view(
         replicas=deployment.replicas if deployment else 0,
         ready=sum(p.ready and not p.meta.terminating for p in pods),
         stages=_stages(deployment),
-        service_s=_service_s(namespace, members, measured),
+        service_s=compute_s(measured, namespace, members),
         network_s=_network_s(namespace, members, forwarded, measured),
         local_share=_local_share(forwarded),
     )
@@ -50,18 +47,6 @@ def _stages(deployment: DeploymentRecord | None) -> tuple[str, ...]:
     if deployment.updated < deployment.total:
         return ()
     return tuple(filter(None, deployment.annotations.get(ANNOTATION_STAGES, "").split(",")))
-
-
-def _service_s(namespace: str, members: set[str], measured: Measurements) -> dict[str, float]:
-    """Mean compute time of a request inside the pool, by stage."""
-    sums: dict[str, tuple[float, float]] = {}
-    for (where, pod, model), fields in measured.rows.items():
-        if where != namespace or pod not in members:
-            continue
-        spent = math.fsum(fields.get(f, 0.0) for f in _COMPUTE) / 1e6
-        requests, seconds = sums.get(model, (0.0, 0.0))
-        sums[model] = requests + fields.get(Field.REQUESTS, 0.0), seconds + spent
-    return {model: seconds / requests for model, (requests, seconds) in sums.items() if requests > 0}
 
 
 def _network_s(
