@@ -57,19 +57,21 @@ def main(arguments: list[str] | None = None) -> int:
 def merge(settings_file: Path, overlay: Path, gpus: int, movable: bool = False) -> list[str]:
     """Rewrite the config.pbtxt of every model whose settings differ; return what there is to say."""
     files, said = _read_configs(overlay)
-    python = [model for model, config in files.items() if config.backend == "python"]
-    said += [line for model in python if movable for line in _install(overlay / model)]
+    settings: PodSettings = {}
+    problem = ""
     try:
         settings = settings_from_json(settings_file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return [*said, f"{settings_file}: not there; the repository stays as it is"]
+        problem = "not there"
     except (OSError, UnicodeDecodeError, ValueError) as error:
-        return [*said, f"{settings_file}: {error}; the repository stays as it is"]
-    if (
-        not movable
-    ):  # a pool that is no longer declared: its stages are computed here until they are moved back
-        moved = [m for m in python if m in settings and settings[m].remote is not None]
-        said += [line for model in moved for line in _install(overlay / model)]
+        problem = str(error)
+    for model, config in files.items():
+        # also without a declared pool: a stage that is still to come back is computed here, by its stand-in
+        moved = model in settings and settings[model].remote is not None
+        if config.backend == "python" and (movable or moved):
+            said += _install(overlay / model)
+    if problem:
+        return [*said, f"{settings_file}: {problem}; the repository stays as it is"]
     wanted, refused = _apply(files, settings, overlay, gpus)
     said += refused
     conflict = _ensemble_conflict(files | wanted)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from slo_operator.api.names import ADMIN_KEY, GRPC_PORT, HTTP_PORT
+from slo_operator.render.remote import ENTRY_FILE
 from slo_tuner.settings import Batching, ModelSettings
 from tests.e2e.web import ask
 
@@ -49,4 +50,4 @@ class Pod:
 
     def forwards(self, model: str) -> bool:
         """Whether a stand-in computes the model, elsewhere."""
-        return bool(self.config(model).get("default_model_filename") == "inferenceslo_stand_in.py")
+        return bool(self.config(model).get("default_model_filename") == ENTRY_FILE)

@@ -11,12 +11,13 @@ from dataclasses import replace
 from slo_tuner import scaling, stage_pool
 from slo_tuner.assess import Picture, assess
 from slo_tuner.change import abandon, begin, bring_home, carry_on, withdraw
+from slo_tuner.change.record import decision
 from slo_tuner.decision import BottleneckReason, Decision, Reason
 from slo_tuner.ladder import Rung, recommended
 from slo_tuner.memory import Phase, ServerMemory
 from slo_tuner.policy import Mode, Policy
 from slo_tuner.snapshot import PoolView, ServerView
-from slo_tuner.wanted import remember, runs, wanted
+from slo_tuner.wanted import remember, runs
 
 HOUR_S = 3600.0
 STARTING_S = 600.0
@@ -111,8 +112,7 @@ def _start_pool(picture: Picture, memory: ServerMemory, rung: Rung, lacking: int
     count = after.pool.replicas
     if after != memory:
         message = f"a pool of {count} replicas for {rung.advice.why}"
-        begun = _keep(picture, after, Reason.POOL_STARTING, message)
-        return replace(begun, acted=True, lever=rung.advice.lever)
+        return _keep(picture, after, Reason.POOL_STARTING, message, lever=rung.advice.lever)
     without = stage_pool.given_up(memory, rung, now)
     if without is not None:
         message = (
@@ -130,7 +130,7 @@ def _resize_pool(picture: Picture, memory: ServerMemory, after: ServerMemory) ->
         reason, message = Reason.POOL_GONE, f"the pool is empty: its {before} replicas go"
     else:
         reason, message = Reason.POOL_SCALED, f"pool {before} → {count} replicas"
-    return replace(_keep(picture, after, reason, message), acted=True, lever="preprocess_pool")
+    return _keep(picture, after, reason, message, lever="preprocess_pool")
 
 
 def _scale_up(picture: Picture, memory: ServerMemory, count: int, now: float) -> Decision:
@@ -140,22 +140,15 @@ def _scale_up(picture: Picture, memory: ServerMemory, count: int, now: float) ->
         memory = abandon(memory, memory.change, now)
     before = picture.context.view.desired_replicas
     memory = replace(memory, replicas=count, last_action=now, last_scale=now, calm_since=None)
-    return replace(
-        _keep(picture, memory, Reason.SCALED_UP, f"{before} → {count} replicas{discarded}"),
-        acted=True,
-        lever="replicas",
-    )
+    message = f"{before} → {count} replicas{discarded}"
+    return _keep(picture, memory, Reason.SCALED_UP, message, lever="replicas")
 
 
 def _scale_down(picture: Picture, memory: ServerMemory, count: int, now: float) -> Decision:
     before = picture.context.view.desired_replicas
     memory = replace(memory, replicas=count, last_action=now, last_scale=now, calm_since=None)
     why = "idle" if picture.idle else "the others meet every objective with margin"
-    return replace(
-        _keep(picture, memory, Reason.SCALED_DOWN, f"{before} → {count} replicas: {why}"),
-        acted=True,
-        lever="replicas",
-    )
+    return _keep(picture, memory, Reason.SCALED_DOWN, f"{before} → {count} replicas: {why}", lever="replicas")
 
 
 def _advise(picture: Picture, memory: ServerMemory, policy: Policy) -> Decision:
@@ -182,18 +175,11 @@ def _hold(picture: Picture, memory: ServerMemory, reason: Reason, message: str) 
     return Decision(reason, message, picture.assessment, memory, stable=dict(memory.stable))
 
 
-def _keep(picture: Picture, memory: ServerMemory, reason: Reason, message: str) -> Decision:
-    """Restate what should be true: a pod that drifted is brought back by this."""
-    return Decision(
-        reason,
-        message,
-        picture.assessment,
-        memory,
-        settings=wanted(picture.context.view, memory),
-        stable=dict(memory.stable),
-        replicas=scaling.clamp(picture, memory.replicas),
-        stage_pool=scaling.clamp_pool(picture, memory),
-    )
+def _keep(
+    picture: Picture, memory: ServerMemory, reason: Reason, message: str, *, lever: str | None = None
+) -> Decision:
+    """Restate what should be true: a pod that drifted is brought back by this. With a lever something was done."""
+    return decision(picture, memory, reason, message, None, acted=lever is not None, lever=lever)
 
 
 def _trimmed(memory: ServerMemory, now: float) -> ServerMemory:

@@ -15,6 +15,7 @@ import os
 import struct
 from collections import Counter
 from collections.abc import Collection
+from functools import lru_cache
 from pathlib import Path
 
 ROWS = 256
@@ -87,6 +88,7 @@ class Board:
         _ROW.pack_into(self._map, self._row * _ROW.size, busy, busy_until, failed, failed_until)
 
 
+@lru_cache(maxsize=1024)
 def _packed(address: str) -> bytes:
     found = ipaddress.ip_address(address)
     return found.packed if found.version == 6 else ipaddress.IPv6Address(f"::ffff:{address}").packed

@@ -39,23 +39,22 @@ class Names:
         self._addresses: list[str] = []
         self._answered: float | None = None
         self._asked = float("-inf")
-        self._lock = threading.Lock()
+        self._looking: threading.Thread | None = None
 
     def addresses(self) -> list[str]:
-        """Those of the latest answer; the first call waits for it."""
+        """Those of the latest answer; the first call waits for it. For one thread."""
         if self._answered is None:
             self._look()
-        elif self._clock() - self._asked > FRESH_S and self._lock.acquire(blocking=False):
-            self._lock.release()
-            threading.Thread(target=self._look, name="names", daemon=True).start()
+        elif self._clock() - self._asked > FRESH_S and not (self._looking and self._looking.is_alive()):
+            self._looking = threading.Thread(target=self._look, name="names", daemon=True)
+            self._looking.start()
         return list(self._addresses)
 
     def _look(self) -> None:
-        with self._lock:
-            now = self._asked = self._clock()
-            try:
-                self._addresses = self._ask(self._host)
-                self._answered = now
-            except OSError:
-                if self._answered is None or now - self._answered > BELIEVED_S:
-                    self._addresses = []
+        now = self._asked = self._clock()
+        try:
+            self._addresses = self._ask(self._host)
+            self._answered = now
+        except OSError:
+            if self._answered is None or now - self._answered > BELIEVED_S:
+                self._addresses = []

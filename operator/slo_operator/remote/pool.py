@@ -7,8 +7,8 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
+from .board import Board
 from .tensors import Body, Tensor, decode
 
 #: while there is another member to ask, the first may use this share of the time
@@ -25,15 +25,6 @@ class PoolUnavailable(Exception):
     def __init__(self, why: str, refused_by: tuple[str, ...] = ()):
         super().__init__(why)
         self.refused_by = refused_by
-
-
-class Board(Protocol):
-    """See `board.Board`."""
-
-    def busy(self, address: str, until: float) -> None: ...
-    def free(self) -> None: ...
-    def failed(self, address: str, until: float) -> None: ...
-    def least_busy(self, addresses: list[str], now: float) -> list[str]: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,12 @@ def echo(handler: http.server.BaseHTTPRequestHandler, content: bytes) -> None:
     answer(handler, Body(header + content[length:], len(header)))
 
 
+def close_afterwards(handler: http.server.BaseHTTPRequestHandler, content: bytes) -> None:
+    """Closes the connection after its answer, without having said so."""
+    echo(handler, content)
+    handler.close_connection = True
+
+
 def refuse(handler: http.server.BaseHTTPRequestHandler, content: bytes) -> None:
     text = b'{"error": "not today"}'
     answer(handler, Body(text, len(text)), 400)

@@ -15,8 +15,6 @@ from slo_tuner.policy import Policy
 from slo_tuner.settings import PodSettings
 from slo_tuner.wanted import merged, restored, runs
 
-HOME = "home"
-
 
 def begin(picture: Picture, rung: Rung, memory: ServerMemory, policy: Policy, now: float) -> Decision:
     """Put a lever's proposal on one pod. The canary is the pod that has served longest, so that it is warm."""
@@ -44,7 +42,7 @@ def bring_home(picture: Picture, memory: ServerMemory, settings: PodSettings, no
     """Stages are computed in their server again, pod by pod: what ran well before needs no comparison on one pod, but
     the whole is held against the time before."""
     change = Change(
-        id=f"{HOME}@{now:.0f}",
+        id=f"home@{now:.0f}",
         lever="preprocess_pool",
         settings=settings,
         before={name: memory.stable[name] for name in settings},
