@@ -83,6 +83,7 @@ class Member:
                 pass
 
         self.server = http.server.ThreadingHTTPServer((address, port), Handler)
+        self.server.handle_error = lambda *_: None  # type: ignore[method-assign]  # clients hang up, that is the test
         self.port = int(self.server.server_port)
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
