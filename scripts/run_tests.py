@@ -65,10 +65,10 @@ STAGES = (
           ("bash", "scripts/check_install_minimal.sh"), root=True, beside=True),
     Stage("go", "the Go parts of the development cluster", ("bash", "scripts/check_go.sh"), beside=True),
     Stage("e2e", "on a development cluster", marker="e2e", root=True, minutes=45),
-    Stage("loop-repair", "the loop on a cluster: watch, repair, keep, move", marker="loop", root=True, long=True,
-          files=("e2e/test_loop_repair.py", "e2e/test_loop_pool.py"), beside=True),
-    Stage("loop-faults", "the loop on another: faults, capacity", marker="loop", root=True, long=True,
-          files=("e2e/test_loop_faults.py", "e2e/test_loop_capacity.py"), beside=True),
+    Stage("loop-repair", "the loop on a cluster: watch, repair, keep, capacity", marker="loop", root=True, long=True,
+          files=("e2e/test_loop_repair.py", "e2e/test_loop_capacity.py"), beside=True),
+    Stage("loop-faults", "the loop on another: faults, a pool", marker="loop", root=True, long=True,
+          files=("e2e/test_loop_faults.py", "e2e/test_loop_pool.py"), beside=True),
     Stage("goal", "the demo and its goals", marker="goal", root=True, long=True, minutes=65),
 )  # fmt: skip
 
