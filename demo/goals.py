@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -78,6 +78,10 @@ GOALS: tuple[Goal, ...] = (
         "p99 of the request minus p99 of the forward stage, worst variant",
         low=400,
     ),
+    Goal("cpu.before", "share of their CPU limit that the GPU pods use as found", 0.85, 0.95),
+    Goal("cpu.after", "the same after the repair, at the same traffic", high=0.8),
+    Goal("pool.replicas", "servers without GPUs that preprocessing moved to, at most", 2, 4),
+    Goal("pool.network_ms", "what a request takes beyond its time there, mean", high=10),
     Goal("mig_actions", "changes of MIG geometry", 0, 0),
 )
 
@@ -96,8 +100,12 @@ def figures(run: Run) -> Figures:
         found["baseline.p99_ms"] = quantile_ms(records, 0.99)
         found["baseline.forward_p50_ms"] = forward_p50_ms(late)
         found["diagnosis.outside_gpu_ms"] = outside_gpu_ms(records, late)
+        found["cpu.before"] = mean_of(run.samples, window, lambda sample: sample.cpu)
     if window := run.windows.get(WindowName.TUNED):
         found["tuned.p99_ms"] = worst_variant_ms(within(run.records, window))
+        found["cpu.after"] = mean_of(run.samples, window, lambda sample: sample.cpu)
+        found["pool.network_ms"] = mean_of(run.samples, window, lambda sample: sample.pool_network_ms)
+        found["pool.replicas"] = max((sample.pool_replicas for sample in run.samples), default=None)
     if window := run.windows.get(WindowName.DOUBLED):
         records = within(run.records, window)
         found["doubled.p99_ms"] = worst_variant_ms(records)
@@ -150,6 +158,15 @@ def worst_variant_ms(records: Iterable[Record]) -> float | None:
 def within(records: Iterable[Record], window: Window) -> list[Record]:
     """Requests that were scheduled in the window."""
     return [record for record in records if window.start <= record.scheduled < window.end]
+
+
+def mean_of(
+    samples: Iterable[Sample], window: Window, figure: Callable[[Sample], float | None]
+) -> float | None:
+    """The mean of a figure over a window's samples that have it; None when none has."""
+    seen = [figure(sample) for sample in samples if window.start <= sample.time <= window.end]
+    known = [value for value in seen if value is not None]
+    return statistics.fmean(known) if known else None
 
 
 def later_half(samples: Iterable[Sample], window: Window) -> list[Sample]:

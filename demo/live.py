@@ -89,6 +89,9 @@ def table(phase: str, clock: str, sample: Sample | None, decisions: Sequence[Dec
         rows.add_row("", legend(sample))
         rows.add_row("bottleneck", sample.bottleneck or "not known yet")
         rows.add_row("GPU busy", _share(sample.gpu_busy) + f"  [bright_black]{sample.gpus} GPUs[/]")
+        rows.add_row(
+            "CPU busy", _share(sample.cpu) + f"  [bright_black]of the GPU pods' limits{_pool(sample)}[/]"
+        )
         rows.add_row("settings", Text(sample.settings or "–"))
     last = decisions[-3:]
     for at, decision in enumerate(reversed(last)):
@@ -122,6 +125,7 @@ def line(phase: str, sample: Sample, decisions: Sequence[Decision]) -> str:
         f"p99 {_latency(sample.p99_20s_ms).plain} (20 s) {_latency(sample.p99_60s_ms).plain} (60 s)",
         stages or "no breakdown yet",
         f"GPU {_share(sample.gpu_busy)} of {sample.gpus}",
+        f"CPU {_share(sample.cpu)}{_pool(sample)}",
         sample.bottleneck or "no bottleneck named",
     ]
     return " | ".join(parts + ([decisions[-1].reason] if decisions else []))
@@ -144,6 +148,10 @@ def _latency(milliseconds: float | None) -> Text:
 
 def _share(share: float | None) -> str:
     return "unknown" if share is None else f"{share:.0%}"
+
+
+def _pool(sample: Sample) -> str:
+    return f", pool of {sample.pool_replicas}" if sample.pool_replicas else ""
 
 
 def _clock(seconds: float) -> str:

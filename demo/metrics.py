@@ -8,10 +8,17 @@ from dataclasses import dataclass
 
 from demo.run_data import Stage
 
+#: pods with GPUs: a pool's are served by name, too, and what they compute the servers already count as theirs
+_SERVERS = 'namespace="{namespace}",pod!~".*-pool-[^-]+-[^-]+"'
 #: the one query for Triton's families; `namespace` is filled in
 TRITON_QUERY = (
     '{{__name__=~"nv_inference_(request_success|queue_duration_us|compute_(input|infer|output)_duration_us)'
-    '|nv_inference_compute_infer_summary_us",namespace="{namespace}",quantile=~"|0.5|0.99"}}'
+    '|nv_inference_compute_infer_summary_us",' + _SERVERS + ',quantile=~"|0.5|0.99"}}'
+)
+#: the share of its CPU limit that a server's container uses, mean over the servers
+CPU_QUERY = (
+    "avg(sum by (pod) (rate(container_cpu_usage_seconds_total{{" + _SERVERS + "}}[20s]))"
+    " / sum by (pod) (container_spec_cpu_quota{{" + _SERVERS + "}} / container_spec_cpu_period))"
 )
 GPU_QUERY = 'avg(DCGM_FI_PROF_GR_ENGINE_ACTIVE{{namespace="{namespace}"}})'
 

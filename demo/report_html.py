@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 
 from demo import charts, series
-from demo.goals import SLO_MS, Figures, Result, levers_used
+from demo.goals import SLO_MS, Figures, Result, levers_used, mean_of
 from demo.report_json import report
 from demo.run_data import Run, Stage, WindowName
 from demo.summary import shown
@@ -40,7 +40,7 @@ def page(run: Run, found: Figures, judged: Sequence[Result], verdict: str) -> st
         _hero(run, found, judged, verdict),
         _section("Latency and traffic", _latency_note(), _latency_chart(run, begin, seconds)),
         _section("Where a request spends its time", _stage_note(), _stage_chart(run, begin, seconds)),
-        _section("GPU use", _gpu_note(found), _gpu_chart(run, begin, seconds)),
+        _section("GPU and CPU use", _gpu_note(found), _gpu_chart(run, begin, seconds)),
         _section("Goals", "", _goals(judged)),
         _section("Decisions", _decision_note(run), _decisions(run, begin)),
         _section("How to read this", "", _honesty(run)),
@@ -100,17 +100,16 @@ def _card(run: Run, name: WindowName, words: str, p99: float | str | None) -> st
             f'<div class="card"><h3>{words}</h3><p class="big">–</p><p class="small">not measured</p></div>'
         )
     count = sum(window.start <= record.scheduled < window.end for record in run.records)
-    busy = [
-        sample.gpu_busy
-        for sample in run.samples
-        if sample.gpu_busy is not None and window.start <= sample.time <= window.end
-    ]
-    gpu = f" · GPUs {sum(busy) / len(busy):.0%} busy" if busy else ""
+    busy = mean_of(run.samples, window, lambda sample: sample.gpu_busy)
+    cpu = mean_of(run.samples, window, lambda sample: sample.cpu)
+    shares = "".join(
+        f" · {what} {share:.0%}" for what, share in (("GPUs", busy), ("their CPU", cpu)) if share is not None
+    )
     css = "good" if p99 <= SLO_MS else "bad"
     which = "all variants" if name is WindowName.BASELINE else "worst variant"
     return (
         f'<div class="card"><h3>{words}</h3><p class="big {css}">{p99:,.0f}<span> ms</span></p>'
-        f'<p class="small">p99, {which}<br>{count / window.seconds:.1f} requests/s{gpu}</p></div>'
+        f'<p class="small">p99, {which}<br>{count / window.seconds:.1f} requests/s{shares}</p></div>'
     )
 
 
@@ -166,15 +165,18 @@ def _stage_chart(run: Run, begin: float, seconds: float) -> str:
 
 def _gpu_chart(run: Run, begin: float, seconds: float) -> str:
     x, y = charts.time_axis(seconds), charts.Axis(0, 100, 160, 28)
-    points = series.gpu_over_time(run, begin)
+    points = series.percent_over_time(run, begin, lambda sample: sample.gpu_busy)
+    cpu = series.percent_over_time(run, begin, lambda sample: sample.cpu)
     body = [
         charts.band_shapes(series.bands(run, begin), x, 28, 160),
         charts.grid(y, 4, "%"),
         charts.area(points, x, y, "gpu"),
         charts.polyline(points, x, y, "gpu-line"),
+        charts.polyline(cpu, x, y, "cpu-line"),
         charts.minutes(x, 160),
     ]
-    return charts.svg("GPU use", "Share of time in which the GPUs compute.", 186, body)
+    keys = {"gpu-line": "GPUs busy", "cpu-line": "CPU of their pods, share of the limit"}
+    return charts.svg("GPU and CPU use", "Shares in percent over time.", 186, body) + charts.legend(keys)
 
 
 def _goals(judged: Sequence[Result]) -> str:

@@ -76,6 +76,9 @@ class Sample:
     forward_p50_ms, forward_p99_ms: by variant, of the worst pod, over the server's last 60 s.
     gpu_busy: mean share (0..1) of the GPUs' time in which they compute; None when unknown.
     gpus: GPUs requested by pods not yet gone.
+    cpu: mean share (0..1) of their CPU limit that the pods with GPUs use; None when unknown.
+    pool_replicas: servers without GPUs that preprocessing was moved to, and are ready.
+    pool_network_ms: what a request takes beyond its time there; None when unknown.
     """
 
     time: float
@@ -88,6 +91,9 @@ class Sample:
     forward_p99_ms: Mapping[str, float] = field(default_factory=dict)
     gpu_busy: float | None = None
     gpus: int = 0
+    cpu: float | None = None
+    pool_replicas: int = 0
+    pool_network_ms: float | None = None
     bottleneck: str = ""
     settings: str = ""
 

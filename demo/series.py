@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from demo.goals import latency_ms, quantile_ms
-from demo.run_data import Run, Stage
+from demo.run_data import Run, Sample, Stage
 from devcluster.gateway.records import Record
 
 P99_WINDOW_S = 20.0
@@ -77,13 +77,10 @@ def stages_over_time(run: Run, begin: float) -> dict[Stage, Points]:
     }
 
 
-def gpu_over_time(run: Run, begin: float) -> Points:
-    """GPU busy in percent at every sample where it is known."""
-    return [
-        (sample.time - begin, 100 * sample.gpu_busy)
-        for sample in run.samples
-        if sample.gpu_busy is not None and sample.time >= begin
-    ]
+def percent_over_time(run: Run, begin: float, share: Callable[[Sample], float | None]) -> Points:
+    """A share in percent at every sample where it is known."""
+    seen = [(sample.time - begin, share(sample)) for sample in run.samples if sample.time >= begin]
+    return [(at, 100 * value) for at, value in seen if value is not None]
 
 
 def bands(run: Run, begin: float) -> list[Band]:

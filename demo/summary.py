@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from demo.goals import Figures, Result, levers_used
-from demo.run_data import Run, WindowName
+from demo.goals import Figures, Result, levers_used, mean_of
+from demo.run_data import Run, Sample, WindowName
 
 
 def show(console: Console, run: Run, found: Figures, judged: Sequence[Result], verdict: str) -> None:
@@ -28,7 +28,7 @@ def shown(value: float | str | None) -> str:
     """A figure as people read it."""
     if value is None:
         return "not measured"
-    return value if isinstance(value, str) else f"{value:,.0f}" if abs(value) >= 100 else f"{value:g}"
+    return value if isinstance(value, str) else f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def next_commands(kubeconfig: Path) -> str:
@@ -53,17 +53,16 @@ def _before_and_after(run: Run, found: Figures) -> Table:
         count = sum(window.start <= r.scheduled < window.end for r in run.records) if window else 0
         rates.append(f"{count / window.seconds:.1f}" if window else "–")
     table.add_row("requests/s", *rates)
-    busy = []
-    for name in WindowName:
-        window = run.windows.get(name)
-        seen = [
-            sample.gpu_busy
-            for sample in run.samples
-            if window and sample.gpu_busy is not None and window.start <= sample.time <= window.end
-        ]
-        busy.append(f"{sum(seen) / len(seen):.0%}" if seen else "–")
-    table.add_row("GPU busy", *busy)
+    table.add_row("GPU busy", *_shares(run, lambda sample: sample.gpu_busy))
+    table.add_row("CPU of the GPU pods", *_shares(run, lambda sample: sample.cpu))
     return table
+
+
+def _shares(run: Run, figure: Callable[[Sample], float | None]) -> list[str]:
+    """The mean of a figure in each window."""
+    windows = [run.windows.get(name) for name in WindowName]
+    means = [mean_of(run.samples, window, figure) if window else None for window in windows]
+    return ["–" if mean is None else f"{mean:.0%}" for mean in means]
 
 
 def _goals(judged: Sequence[Result]) -> Table:

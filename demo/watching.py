@@ -13,7 +13,15 @@ import aiohttp
 from demo.gateway_client import GatewayClient
 from demo.goals import latency_ms, quantile_ms
 from demo.kube import JSON, Kube, Prometheus
-from demo.metrics import GPU_QUERY, TRITON_QUERY, Counters, counters, forward_quantile_ms, stage_means_ms
+from demo.metrics import (
+    CPU_QUERY,
+    GPU_QUERY,
+    TRITON_QUERY,
+    Counters,
+    counters,
+    forward_quantile_ms,
+    stage_means_ms,
+)
 from demo.run_data import Decision, Sample
 from devcluster.gateway.records import Record
 from slo_operator.api.status import InferenceSLOStatus, ModelSettingsStatus
@@ -90,6 +98,8 @@ class Watcher:
         now = time.time()
         series = await self._prometheus.query(TRITON_QUERY.format(namespace=self._namespace))
         gpu = await self._prometheus.query(GPU_QUERY.format(namespace=self._namespace))
+        cpu = await self._prometheus.query(CPU_QUERY.format(namespace=self._namespace))
+        pool = next((s.preprocess_pool for s in self.status.servers if s.preprocess_pool), None)
         pods = await self._kube.items(f"/api/v1/namespaces/{self._namespace}/pods")
         self._count_mig(await self._kube.items("/api/v1/nodes"))
         recent = recent_records(self._gateway.records, now - LOOK_BACK_S)
@@ -108,6 +118,9 @@ class Watcher:
                 forward_p99_ms=forward_quantile_ms(series, "0.99"),
                 gpu_busy=gpu[0].value if gpu else None,
                 gpus=sum(map(gpus_requested, pods)),
+                cpu=cpu[0].value if cpu else None,
+                pool_replicas=pool.ready_replicas if pool else 0,
+                pool_network_ms=milliseconds(pool.network) if pool and pool.network else None,
                 bottleneck=bottleneck(self.status),
                 settings=settings_text(self.status),
             )
@@ -157,6 +170,11 @@ def _one_setting(one: ModelSettingsStatus) -> str:
     if one.queue_delay:
         parts.append(f"batches ≤ {one.max_batch_size} after {one.queue_delay}")
     return " ".join(parts)
+
+
+def milliseconds(text: str) -> float:
+    """A time as the status tells it: 1.5ms, 262ms, 1.73s."""
+    return float(text[:-2]) if text.endswith("ms") else 1000 * float(text.removesuffix("s"))
 
 
 def gpus_requested(pod: JSON) -> int:

@@ -132,6 +132,9 @@ def kubelet(node: NodeLayout, address: IPv4Address, dns: IPv4Address, authority:
             "imageGCLowThresholdPercent": 99,
             "localStorageCapacityIsolation": False,
             "enforceNodeAllocatable": [],
+            # A container's limit is the number of its emulated cores, which the emulation enforces. Enforced on this
+            # machine's few, it would hold back what stands in for GPUs.
+            "cpuCFSQuota": False,
             "makeIPTablesUtilChains": False,
             "nodeStatusReportFrequency": "1m",
             "logging": {"verbosity": 0},

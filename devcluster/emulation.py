@@ -12,7 +12,8 @@ Emulated, because the machine has no GPU:
 * **The forward pass.** The models hold each execution for the time that an A100 would take at that batch
   size, and keep accounts of GPU time and GPU memory.
 * **The host.** Preprocessing holds its process until the slower emulated host would be done; a container's
-  CPU limit is its number of emulated cores.
+  CPU limit is its number of emulated cores, and what else keeps them busy is a number too (EMULATED_OTHER_CORES).
+  The kubelets set no CPU quotas: the real cores are this machine's.
 * **GPU and CPU metrics.** An exporter on each node serves those accounts under the names of DCGM and
   cAdvisor. A GPU whose pod cannot be asked has no activity at all; it is not reported as idle.
 

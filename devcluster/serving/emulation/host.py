@@ -1,6 +1,7 @@
 """The emulated host that this process runs on, read from the environment of the container.
 
 EMULATED_CPU_CORES      cores of the container, may be fractional (the pod's CPU limit by the downward API)
+EMULATED_OTHER_CORES    how many of them something else keeps busy all the time (agents, proxies); default 0
 NVIDIA_VISIBLE_DEVICES  the device plugin's GPUs, comma-separated; EMULATED_GPUS (default 2) when there is none
 EMULATION_ACCOUNT       file of the shared account, default /dev/shm/emulated-host
 """
@@ -21,9 +22,11 @@ DEFAULT_CORES = 8.0
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """cores: emulated CPU cores. gpus: identities of the GPUs, in the container's order."""
+    """cores: emulated CPU cores. other_cores: those that something else asks for, all the time.
+    gpus: identities of the GPUs, in the container's order."""
 
     cores: float
+    other_cores: float
     gpus: tuple[str, ...]
     account: Path
 
@@ -32,6 +35,7 @@ class Host:
         """Raises ValueError that names the variable."""
         return cls(
             cores=_positive(environment, "EMULATED_CPU_CORES", DEFAULT_CORES),
+            other_cores=_number(environment, "EMULATED_OTHER_CORES", 0.0),
             gpus=_gpus(environment),
             account=Path(environment.get("EMULATION_ACCOUNT") or DEFAULT_ACCOUNT),
         )
@@ -49,13 +53,20 @@ class Host:
 
 
 def _positive(environment: Mapping[str, str], name: str, default: float) -> float:
+    value = _number(environment, name, default)
+    if value == 0:
+        raise ValueError(f"{name}={value:g}: a number above 0 is needed")
+    return value
+
+
+def _number(environment: Mapping[str, str], name: str, default: float) -> float:
     text = environment.get(name) or str(default)
     try:
         value = float(text)
     except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise ValueError(f"{name}={text!r}: a number above 0 is needed")
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise ValueError(f"{name}={text!r}: a number is needed that is not negative")
     return value
 
 

@@ -65,6 +65,9 @@ def samples() -> tuple[Sample, ...]:
                 forward_p99_ms={"small": 121.0, "base": 121.5, "large": 122.0},
                 gpu_busy=(0.3 if at < STEP else 0.46) * calm,
                 gpus=4,
+                cpu=0.9 if at < AUTO + 60 else 0.72,
+                pool_replicas=0 if at < AUTO + 30 else 2,
+                pool_network_ms=None if at < AUTO + 60 else 1.5,
                 bottleneck="PreprocessStarved",
             )
         )
@@ -74,9 +77,10 @@ def samples() -> tuple[Sample, ...]:
 def decisions() -> Sequence[Decision]:
     told = [
         (130, "ObserveOnly", "PreprocessStarved: 190 ms of 350 ms are spent waiting for preprocessing", None),
-        (212, "CanaryStarted", "preprocessing instances 1 → 4 on assistant-chat-0", "preprocess_instances"),
-        (262, "Promoting", "better: 0.4 % of 912 requests over 300 ms, peers 9.8 %", "preprocess_instances"),
-        (274, "Promoted", "2/2 pods run 4 preprocessing instances", "preprocess_instances"),
+        (203, "PoolStarting", "2 replicas without GPUs for preprocessing", "preprocess_pool"),
+        (222, "CanaryStarted", "preprocessing to the pool on assistant-chat-0", "preprocess_pool"),
+        (262, "Promoting", "better: 0.4 % of 912 requests over 300 ms, peers 9.8 %", "preprocess_pool"),
+        (274, "Promoted", "2/2 pods forward preprocessing", "preprocess_pool"),
         (296, "CanaryStarted", "dynamic batching on, delay 5 ms, for the forward models", "dynamic_batching"),
         (318, "CanaryExtended", "inconclusive: 388 of 500 requests", "dynamic_batching"),
         (333, "Promoting", "better: 0.2 % of 1,004 requests over 300 ms, peers 1.6 %", "dynamic_batching"),

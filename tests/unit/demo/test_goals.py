@@ -142,8 +142,22 @@ def measured_at(name: WindowName, start: float) -> Run:
     return replace(GOOD, windows={**GOOD.windows, name: window})
 
 
+def seen_differently(before: float = synthetic.END, **figures: object) -> Run:
+    """The good run, with other figures in every sample before a time."""
+    samples = (
+        replace(one, **figures) if one.time < synthetic.BEGIN + before else one  # type: ignore[arg-type]
+        for one in GOOD.samples
+    )
+    return replace(GOOD, samples=tuple(samples))
+
+
+SLOW = [request(synthetic.BEGIN + 520 + n / 10, 900) for n in range(100)]
 SPOILED: Sequence[tuple[str, Run]] = [
-    ("tuned.p99_ms", measured_at(WindowName.TUNED, 60)),
+    ("tuned.p99_ms", replace(GOOD, records=(*GOOD.records, *SLOW))),
+    ("cpu.before", seen_differently(before=synthetic.AUTO, cpu=0.6)),
+    ("cpu.after", seen_differently(cpu=0.9)),
+    ("pool.replicas", seen_differently(pool_replicas=5)),
+    ("pool.network_ms", seen_differently(pool_network_ms=11.0)),
     ("doubled.rate_rps", measured_at(WindowName.DOUBLED, 440)),
     ("doubled.settle_seconds", replace(GOOD, settle_seconds=301.0)),
     ("doubled.gpus", replace(GOOD, samples=(*GOOD.samples, sample(synthetic.BEGIN + 700, gpus=6)))),

@@ -38,7 +38,7 @@ def test_the_json_has_the_keys_of_the_goals(tmp_path: Path) -> None:
             assert isinstance(value, dict)
             value = value[part]
         assert value is not None, dotted
-    assert document["levers_used"] == ["preprocess_instances", "dynamic_batching"]
+    assert document["levers_used"] == ["preprocess_pool", "dynamic_batching"]
     assert document["machine"] == {
         "cores": 2,
         "memory_gib": 23.5,

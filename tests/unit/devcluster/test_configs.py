@@ -38,6 +38,10 @@ def test_a_kubelet_lets_nobody_in_unasked() -> None:
     assert "readOnlyPort" not in found  # the default, 0, is closed
 
 
+def test_a_kubelet_leaves_cpu_limits_to_the_emulation() -> None:
+    assert kubelet(FIRST)["cpuCFSQuota"] is False
+
+
 def test_kubelets_have_addresses_and_control_groups_of_their_own() -> None:
     first, second = kubelet(FIRST), kubelet(SECOND)
     assert (first["address"], second["address"]) == ("10.255.1.2", "10.255.1.3")

@@ -1,4 +1,4 @@
-"""Publishes the account on Triton's own /metrics page.
+"""Publishes the account on Triton's own /metrics page, and is what else runs on the host.
 
 It is a model of its own because a metric dies with its process: the models that do the work are reloaded
 while the pod lives, this one is not, so the counters only grow. No request needs to go to it; one that does
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import triton_python_backend_utils as pb_utils  # part of Triton
 
-from ..account import Usage
+from ..account import CPU, Usage
 from ..calibration import load_profile
 from ..host import Host
 from .instance import response
@@ -30,6 +30,9 @@ class HostMetrics:
         host = Host.from_environment()
         self._gpus = host.gpus
         self._account = host.open_account(load_profile())
+        if host.other_cores:
+            self._account.join()
+            self._account.start(CPU, host.other_cores)
         counter, gauge = pb_utils.MetricFamily.COUNTER, pb_utils.MetricFamily.GAUGE
         self._families = (
             pb_utils.MetricFamily("emulated_cpu_seconds_total", "Core seconds of the emulated host", counter),
@@ -55,6 +58,7 @@ class HostMetrics:
     def finalize(self) -> None:
         self._done.set()
         self._thread.join()
+        self._account.leave()
 
     def _keep_publishing(self) -> None:
         while not self._done.wait(PERIOD_SECONDS):
