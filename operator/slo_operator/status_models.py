@@ -24,7 +24,7 @@ from slo_operator.api.types import Duration, format_latency, format_share
 from slo_operator.findings import point_met
 from slo_operator.outcome import ServerOutcome
 from slo_tuner.decision import Assessment, Breakdown, LeverAdvice, ObjectiveState, Verdict
-from slo_tuner.settings import ModelSettings, PodSettings
+from slo_tuner.settings import LongLane, ModelSettings, PodSettings
 from slo_tuner.signal import value_or_none
 from slo_tuner.snapshot import Pipeline, PodView, ServerView
 
@@ -193,8 +193,13 @@ def _setting(model: str, s: ModelSettings, pods: str | None = None) -> ModelSett
         queue_delay=str(Duration.of_seconds(batching.delay_us / 1e6)) if batching else None,
         preferred_sizes=list(batching.preferred_sizes)[:32] if batching else [],
         pool_timeout=str(Duration.of_seconds(s.remote.timeout_ms / 1e3)) if s.remote else None,
+        long_lane=_long_lane(s.remote.lane) if s.remote and s.remote.lane else None,
         pods=pods,
     )
+
+
+def _long_lane(lane: LongLane) -> str:
+    return f"{lane.from_bytes} bytes and more: {lane.members} replica{'s' if lane.members > 1 else ''}"
 
 
 def finite(evidence: Mapping[str, float]) -> dict[str, float]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from slo_tuner.memory import Change, Phase, PoolMemory, ServerMemory, Tried
-from slo_tuner.settings import Batching, ModelSettings, PodSettings, Remote
+from slo_tuner.settings import Batching, LongLane, ModelSettings, PodSettings, Remote
 
 VERSION = 1
 MAX_TRIED = 50
@@ -97,8 +97,23 @@ def _model_settings(s: ModelSettings) -> Json:
         "instances": s.instances,
         "maxBatchSize": s.max_batch_size,
         "batching": None if b is None else {"delayUs": b.delay_us, "preferredSizes": list(b.preferred_sizes)},
-        "remote": None if r is None else {"timeoutMs": r.timeout_ms, "localInstances": r.local_instances},
+        "remote": None if r is None else _remote(r),
     }
+
+
+def _remote(r: Remote) -> Json:
+    lane = r.lane
+    return {
+        "timeoutMs": r.timeout_ms,
+        "localInstances": r.local_instances,
+        "lane": None if lane is None else {"fromBytes": lane.from_bytes, "members": lane.members},
+    }
+
+
+def _read_remote(data: Mapping[str, Json]) -> Remote:
+    lane = data.get("lane")
+    parsed = None if lane is None else LongLane(int(lane["fromBytes"]), int(lane["members"]))
+    return Remote(int(data["timeoutMs"]), int(data["localInstances"]), parsed)
 
 
 def _read_settings(data: Mapping[str, Json]) -> dict[str, ModelSettings]:
@@ -108,7 +123,7 @@ def _read_settings(data: Mapping[str, Json]) -> dict[str, ModelSettings]:
         batching = (
             None if b is None else Batching(int(b["delayUs"]), tuple(int(x) for x in b["preferredSizes"]))
         )
-        remote = None if r is None else Remote(int(r["timeoutMs"]), int(r["localInstances"]))
+        remote = None if r is None else _read_remote(r)
         found[str(name)] = ModelSettings(int(s["instances"]), int(s["maxBatchSize"]), batching, remote)
     return found
 

@@ -100,7 +100,9 @@ def _ask(ctx: Context, lever: Lever, memory: ServerMemory, now: float) -> Rung:
             )
         )
     predictions = effect(ctx, proposal)
-    predicted = None if predictions is None else round(max(p.quantile_s for p in predictions.values()), 2)
+    predicted = None
+    if predictions is not None:
+        predicted = round(max(p.quantile_s for p in predictions.values()) - proposal.saves_s, 2)
     advice = LeverAdvice(
         lever.name,
         Verdict.ELIGIBLE,
@@ -122,7 +124,10 @@ def _helps(ctx: Context, rung: Rung) -> bool:
     if isinstance(ctx.model, str):
         return rung.proposal.replicas is not None and ctx.stuck() > 0
     model: ServerModel = ctx.model
-    before, after = model.predict(), model.predict(rung.proposal.settings, rung.proposal.replicas)
+    before = model.predict()
+    if rung.proposal.saves_s > 0:
+        return rung.proposal.saves_s >= MIN_GAIN * max(p.quantile_s for p in before.values())
+    after = model.predict(rung.proposal.settings, rung.proposal.replicas)
     worst = model.worst_ratio(before)
     if model.worst_ratio(after) <= worst * (1.0 - MIN_GAIN):
         return True

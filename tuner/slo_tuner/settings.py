@@ -15,13 +15,23 @@ class Batching:
 
 
 @dataclass(frozen=True, slots=True)
+class LongLane:
+    """Requests of `from_bytes` and more have `members` of the pool for themselves, and no others."""
+
+    from_bytes: int
+    members: int
+
+
+@dataclass(frozen=True, slots=True)
 class Remote:
     """A stage that a pool of other servers computes. It has `timeout_ms` for a request; then the request is computed
-    here after all, of which at most `local_instances` are at the same time.
+    here after all, of which at most `local_instances` are at the same time. `lane`: None while all requests go to all
+    members.
     """
 
     timeout_ms: int
     local_instances: int = 1
+    lane: LongLane | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,13 +185,26 @@ class Pipeline:
 
 
 @dataclass(frozen=True, slots=True)
+class SizeView:
+    """Requests that a pool answered within the window, below `below_bytes` and not below half of it (inf: all larger
+    ones): their number, and the mean time from sending one to its answer; `alone_s` of those for which nothing else of
+    their server waited at the member, None where they are too few.
+    """
+
+    below_bytes: float
+    requests: float
+    mean_s: float
+    alone_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class StagePoolView:
     """Servers without GPUs that stages of this server may be moved to: what is declared, and what is seen of it.
 
     `replicas` are wanted now, `ready` of them answer for `stages`; each runs `processes` of a stage. `service_s` is
     the compute time of a request inside the pool by stage; `network_s` what a forwarded request takes beyond its time
     in the pool; `local_share` the share of forwarded requests that the pool did not answer and that were computed in
-    the server.
+    the server; `sizes` by stage, small requests first.
     """
 
     max_replicas: int
@@ -202,6 +215,7 @@ class StagePoolView:
     service_s: Mapping[str, float] = field(default_factory=dict)
     network_s: Signal = NOT_OBSERVED
     local_share: Signal = NOT_OBSERVED
+    sizes: Mapping[str, tuple[SizeView, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,6 +86,8 @@ class ModelSettingsStatus(StatusModel):
     preferred_sizes: Annotated[list[int], Field(max_length=32)] = Field(default_factory=list)
     pool_timeout: ShortText | None = None
     """How long the pool may take for a request; absent where the server computes the model itself."""
+    long_lane: ShortText | None = None
+    """Which requests have replicas of the pool for themselves, such as "8192 bytes and more: 1 replica"."""
     pods: ShortText | None = None
     """Pods that run exactly this, such as 2/2."""
 

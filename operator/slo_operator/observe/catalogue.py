@@ -90,13 +90,14 @@ BLOCKS = (
     'model=~"$models"}[$window]'
 )
 
-#: of a stage that a pool computes: requests by where they were computed, and seconds of those that the pool answered
+#: of a stage that a pool computes: requests by where they were computed, and those that the pool answered with their
+#: seconds by the request's size and whether the member had nothing else to do for this pod
 FORWARDED = (
     "max by (namespace, pod, model, result) (increase(inferenceslo_pool_requests_total{$scope}[$window]))"
 )
-FORWARD_SECONDS = (
-    "max by (namespace, pod, model) (increase(inferenceslo_pool_seconds_total{$scope}[$window]))"
-)
+_BY_SIZE = "max by (namespace, pod, model, bytes, found)"
+FORWARD_ANSWERS = f"{_BY_SIZE} (increase(inferenceslo_pool_answers_total{{$scope}}[$window]))"
+FORWARD_SECONDS = f"{_BY_SIZE} (increase(inferenceslo_pool_seconds_total{{$scope}}[$window]))"
 
 _BY_POD = "namespace, pod, exported_namespace, exported_pod"
 _CPU = 'container!="", container!="POD"'

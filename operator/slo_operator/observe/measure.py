@@ -79,11 +79,13 @@ class Coverage:
 @dataclass(frozen=True, slots=True)
 class Forwarded:
     """Requests of a moved stage on one pod within the window: answered by the pool, and computed in the pod after all;
-    and the seconds that the pool's answers took."""
+    and the seconds that the pool's answers took. `by_size`: answers and their seconds by the bytes that the request
+    stayed below, and whether it found an idle member."""
 
     answered: float = 0.0
     local: float = 0.0
     seconds: float = 0.0
+    by_size: Mapping[tuple[float, bool], tuple[float, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +144,7 @@ def measure(
     pods = {f: asked.ask(f.value, _bind(vector, t)) for f, t in catalogue.POD_QUERIES.items()}
     gateway = asked.ask("gateways", lambda: _gateways(querier, gateways, scope, window_s, at))
     forwarded = asked.ask("forwarded", _bind(vector, catalogue.FORWARDED))
+    answers = asked.ask("forward_answers", _bind(vector, catalogue.FORWARD_ANSWERS))
     seconds = asked.ask("forward_seconds", _bind(vector, catalogue.FORWARD_SECONDS))
     blocks = asked.ask("blocks", lambda: _blocks(querier, scope, values, at))
     misses = asked.ask("misses", lambda: _misses(querier, gateways, scope, at))
@@ -159,7 +162,7 @@ def measure(
         compute_quantiles=_quantiles(compute() or []),
         pods=_pods({f: answer() or [] for f, answer in pods.items()}),
         gateways=tuple(gateway() or ()),
-        forwarded=_forwarded(forwarded() or [], seconds() or []),
+        forwarded=_forwarded(forwarded() or [], _by_size(answers() or []), _by_size(seconds() or [])),
         blocks=tuple(blocks() or ()),
         misses=tuple(misses() or ()),
         failed=asked.failed,
@@ -279,15 +282,32 @@ def _pods(answers: Mapping[PodField, list[Sample]]) -> dict[PodKey, dict[PodFiel
     return {key: dict(fields) for key, fields in out.items()}
 
 
-def _forwarded(requests: list[Sample], seconds: list[Sample]) -> dict[RowKey, Forwarded]:
+BySize = Mapping[RowKey, Mapping[tuple[float, bool], float]]
+
+
+def _by_size(samples: list[Sample]) -> BySize:
+    found: dict[RowKey, dict[tuple[float, bool], float]] = defaultdict(dict)
+    for sample in samples:
+        key = _row_key(sample.labels)
+        if key is not None and usable(sample.value):
+            size = float(sample.labels.get("bytes", "inf"))
+            found[key][size, sample.labels.get("found") == "idle"] = sample.value
+    return found
+
+
+def _forwarded(requests: list[Sample], answers: BySize, seconds: BySize) -> dict[RowKey, Forwarded]:
     answered: dict[RowKey, float] = defaultdict(float)
     local: dict[RowKey, float] = defaultdict(float)
     for sample in requests:
         key = _row_key(sample.labels)
         if key is not None and usable(sample.value):
             (local if sample.labels.get("result") == "local" else answered)[key] += sample.value
-    took = {key: s.value for s in seconds if (key := _row_key(s.labels)) and usable(s.value)}
-    return {key: Forwarded(answered[key], local[key], took.get(key, 0.0)) for key in {*answered, *local}}
+    found = {}
+    for key in {*answered, *local}:
+        took = seconds.get(key, {})
+        sizes = {c: (n, took[c]) for c, n in answers.get(key, {}).items() if c in took}
+        found[key] = Forwarded(answered[key], local[key], math.fsum(took.values()), sizes)
+    return found
 
 
 def _gateways(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 
 from slo_operator.api.names import ANNOTATION_STAGES
@@ -12,7 +13,7 @@ from slo_operator.observe.measure import Forwarded, Measurements
 from slo_operator.observe.records import DeploymentRecord, PodRecord
 from slo_operator.observe.rows import compute_s
 from slo_tuner.signal import Signal, Unknown, Value
-from slo_tuner.snapshot import StagePoolView
+from slo_tuner.snapshot import SizeView, StagePoolView
 
 
 def stage_pool_view(
@@ -25,9 +26,11 @@ def stage_pool_view(
 ) -> StagePoolView:
     """The tuner's picture of the pool; `servers` are the pods that forward to it."""
     members, senders = {p.meta.name for p in pods}, {p.meta.name for p in servers}
-    forwarded = [
-        f for (where, pod, _), f in measured.forwarded.items() if where == namespace and pod in senders
-    ]
+    by_stage: dict[str, list[Forwarded]] = defaultdict(list)
+    for (where, pod, stage), f in measured.forwarded.items():
+        if where == namespace and pod in senders:
+            by_stage[stage].append(f)
+    forwarded = [f for several in by_stage.values() for f in several]
     return StagePoolView(
         max_replicas=declared.max_replicas,
         processes=declared.resources.processes,
@@ -37,6 +40,7 @@ def stage_pool_view(
         service_s=compute_s(measured, namespace, members),
         network_s=_network_s(namespace, members, forwarded, measured),
         local_share=_local_share(forwarded),
+        sizes={stage: _sizes(several) for stage, several in by_stage.items()},
     )
 
 
@@ -62,6 +66,27 @@ def _network_s(
     return Value(
         max(0.0, math.fsum(f.seconds for f in forwarded) / answered - there), source="servers − pool"
     )
+
+
+#: fewer requests that found an idle member say nothing about how long a request of that size takes
+LEAST_IDLE = 5.0
+
+
+def _sizes(forwarded: Sequence[Forwarded]) -> tuple[SizeView, ...]:
+    """What the pool answered by size, all servers together, small requests first."""
+    totals: dict[tuple[float, bool], tuple[float, float]] = defaultdict(lambda: (0.0, 0.0))
+    for f in forwarded:
+        for key, (answers, seconds) in f.by_size.items():
+            before = totals[key]
+            totals[key] = (before[0] + answers, before[1] + seconds)
+    found = []
+    for below in sorted({size for size, _ in totals}):
+        idle, busy = totals[below, True], totals[below, False]
+        answers = idle[0] + busy[0]
+        if answers > 0:
+            alone = idle[1] / idle[0] if idle[0] >= LEAST_IDLE else None
+            found.append(SizeView(below, answers, (idle[1] + busy[1]) / answers, alone))
+    return tuple(found)
 
 
 def _local_share(forwarded: Sequence[Forwarded]) -> Signal:

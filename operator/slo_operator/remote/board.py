@@ -66,9 +66,8 @@ class Board:
         busy, busy_until, _, _ = self._mine()
         self._write(busy, busy_until, _packed(address), until)
 
-    def least_busy(self, addresses: Collection[str], now: float) -> list[str]:
-        """Those that nobody saw fail lately, the ones with the fewest requests outstanding first; of equals, in the
-        order in which they were given."""
+    def outstanding(self, addresses: Collection[str], now: float) -> dict[str, int]:
+        """Requests of this pod that wait for each member; members that somebody saw fail lately are left out."""
         outstanding: Counter[bytes] = Counter()
         failing = set()
         for busy, busy_until, failed, failed_until in _ROW.iter_unpack(self._map[:]):
@@ -77,8 +76,7 @@ class Board:
             if failed_until > now:
                 failing.add(failed)
         packed = {address: _packed(address) for address in addresses}
-        usable = [address for address in addresses if packed[address] not in failing]
-        return sorted(usable, key=lambda address: outstanding[packed[address]])
+        return {address: outstanding[key] for address, key in packed.items() if key not in failing}
 
     def _mine(self) -> tuple[bytes, float, bytes, float]:
         found: tuple[bytes, float, bytes, float] = _ROW.unpack_from(self._map, self._row * _ROW.size)

@@ -4,7 +4,8 @@ pool does not answer.
 Environment: INFERENCESLO_POOL, `host:port` of the pool's headless Service (without it everything is computed here).
 Parameters of the configuration: `inferenceslo_timeout_ms`, how long the pool may take for one request;
 `inferenceslo_local_instances`, how many requests are computed here at the same time; `inferenceslo_local_file`, the
-stage's own Python file.
+stage's own Python file; `inferenceslo_long_bytes` and `inferenceslo_long_members`, from which size on a request is
+long, and how many members are for long ones only.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 import triton_python_backend_utils as pb_utils
 
 from .board import Board
+from .lanes import LongLane, size_class
 from .local import Local
 from .names import Names
 from .pool import Answer, Pool, PoolUnavailable
@@ -49,7 +51,9 @@ class TritonPythonModel:
         if host and port.isdecimal():
             self._board = Board(SHARED / f"inferenceslo-{name}-pool")
             timeout_s = int(parameters.get("inferenceslo_timeout_ms", "1000")) / 1e3
-            self._pool = Pool(name, int(port), Names(host).addresses, self._board, timeout_s)
+            self._pool = Pool(
+                name, int(port), Names(host).addresses, self._board, timeout_s, _lane(parameters)
+            )
         self._types = _types(config)
         self._results = _Results(name)
 
@@ -75,7 +79,7 @@ class TritonPythonModel:
                 self._say(f"computed here: {error}")
             else:
                 self._say("")
-                self._results.pool(answer)
+                self._results.pool(answer, body.size)
                 tensors = [pb_utils.Tensor(t.name, t.array) for t in answer.tensors]
                 return pb_utils.InferenceResponse(output_tensors=tensors)
         response = self._local.execute(request)
@@ -100,6 +104,11 @@ def _types(config: dict[str, Any]) -> dict[str, str]:
     return {name: "BYTES" if kind == "STRING" else kind for name, kind in found.items()}
 
 
+def _lane(parameters: dict[str, str]) -> LongLane | None:
+    members = int(parameters.get("inferenceslo_long_members", "0"))
+    return LongLane(int(parameters["inferenceslo_long_bytes"]), members) if members else None
+
+
 def _parameters(request: Any) -> dict[str, Any]:
     """What the client passed along for the model."""
     given: dict[str, Any] = json.loads(request.parameters() or "{}")
@@ -107,7 +116,7 @@ def _parameters(request: Any) -> dict[str, Any]:
 
 
 class _Results:
-    """Where requests were computed, and how long the pool took, on the server's metrics page."""
+    """Where requests were computed, and how long the pool took by their size, on the server's metrics page."""
 
     def __init__(self, model: str):
         requests = pb_utils.MetricFamily(
@@ -115,21 +124,37 @@ class _Results:
             description="Requests of a moved stage: answered by the pool at once, by another of its members, or here",
             kind=pb_utils.MetricFamily.COUNTER,
         )
-        seconds = pb_utils.MetricFamily(
+        #: bytes: the size of the request, below that; found: what it met there, an idle member or not
+        self._answers = pb_utils.MetricFamily(
+            name="inferenceslo_pool_answers_total",
+            description="Requests that the pool answered",
+            kind=pb_utils.MetricFamily.COUNTER,
+        )
+        self._seconds = pb_utils.MetricFamily(
             name="inferenceslo_pool_seconds_total",
             description="Seconds from sending a request to the pool until its answer, of those that it answered",
             kind=pb_utils.MetricFamily.COUNTER,
         )
-        self._families = (requests, seconds)
+        self._model = model
+        self._requests = requests
+        self._by_size: dict[tuple[str, str], tuple[Any, Any]] = {}
         self._at_once, self._retried, self._local = (
             requests.Metric(labels={"model": model, "result": result})
             for result in ("pool", "retried", "local")
         )
-        self._seconds = seconds.Metric(labels={"model": model})
 
-    def pool(self, answer: Answer) -> None:
+    def pool(self, answer: Answer, size: int) -> None:
         (self._at_once if answer.attempt == 1 else self._retried).increment(1)
-        self._seconds.increment(answer.seconds)
+        answers, seconds = self._of(size_class(size), "idle" if answer.idle else "busy")
+        answers.increment(1)
+        seconds.increment(answer.seconds)
+
+    def _of(self, size: str, found: str) -> tuple[Any, Any]:
+        key = (size, found)
+        if key not in self._by_size:
+            labels = {"model": self._model, "bytes": size, "found": found}
+            self._by_size[key] = (self._answers.Metric(labels=labels), self._seconds.Metric(labels=labels))
+        return self._by_size[key]
 
     def local(self) -> None:
         self._local.increment(1)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .board import Board
+from .lanes import LongLane
 from .tensors import Body, Tensor, decode
 
 #: while there is another member to ask, the first may use this share of the time
@@ -29,11 +30,13 @@ class PoolUnavailable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A result, at which attempt it came, and the seconds from the first try to its last byte."""
+    """A result, at which attempt it came, and the seconds from the first try to its last byte. `idle`: nothing else of
+    this pod's waited for the member that gave it, at the first try."""
 
     tensors: list[Tensor]
     attempt: int
     seconds: float
+    idle: bool
 
 
 class _Refused(Exception):
@@ -50,6 +53,7 @@ class Pool:
         addresses: Callable[[], list[str]],
         board: Board,
         timeout_s: float,
+        lane: LongLane | None = None,
         clock: Callable[[], float] = time.monotonic,
     ):
         self._path = f"/v2/models/{model}/infer"
@@ -57,6 +61,7 @@ class Pool:
         self._addresses = addresses
         self._board = board
         self._timeout_s = timeout_s
+        self._lane = lane
         self._clock = clock
         self._connections: dict[str, http.client.HTTPConnection] = {}
         self._random = random.Random()  # noqa: S311 - spreads load
@@ -69,14 +74,14 @@ class Pool:
         refused: list[str] = []
         why = "no member is ready"
         for attempt in range(1, ATTEMPTS + 1):
-            members = self._members(tried)
+            members = self._members(tried, body.size)
             if not members:
                 break
             left = deadline - self._clock()
             if left <= 0.0:
                 break
             share = FIRST_SHARE if attempt < ATTEMPTS and len(members) > 1 else 1.0
-            member = members[0]
+            member, waiting = members[0]
             tried.append(member)
             try:
                 found = self._ask(member, body, share * left)
@@ -87,7 +92,7 @@ class Pool:
                 self.give_up(member)
                 why = f"{member}: {type(error).__name__}: {error}"
             else:
-                return Answer(found, attempt, self._clock() - began)
+                return Answer(found, attempt, self._clock() - began, attempt == 1 and waiting == 0)
         raise PoolUnavailable(why, tuple(refused))
 
     def give_up(self, member: str) -> None:
@@ -99,12 +104,17 @@ class Pool:
         for member in list(self._connections):
             self._drop(member)
 
-    def _members(self, tried: list[str]) -> list[str]:
-        addresses = [address for address in self._addresses() if address not in tried]
-        for gone in self._connections.keys() - {*addresses, *tried}:
+    def _members(self, tried: list[str], size: int) -> list[tuple[str, int]]:
+        """Whom to ask next, the best first, each with the requests that wait there: members of the lane before others,
+        and of those the ones with the fewest requests."""
+        known = self._addresses()
+        for gone in self._connections.keys() - set(known) - set(tried):
             self._drop(gone)
-        self._random.shuffle(addresses)  # so that equals take turns
-        return self._board.least_busy(addresses, self._clock())
+        lane = frozenset(known) if self._lane is None else self._lane.of(known, size)
+        others = [address for address in known if address not in tried]
+        self._random.shuffle(others)  # so that equals take turns
+        waiting = self._board.outstanding(others, self._clock())
+        return sorted(waiting.items(), key=lambda item: (item[0] not in lane, item[1]))
 
     def _ask(self, member: str, body: Body, seconds: float) -> list[Tensor]:
         self._board.busy(member, self._clock() + seconds)

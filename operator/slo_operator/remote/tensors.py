@@ -45,6 +45,11 @@ class Body(NamedTuple):
     content: bytes
     header_length: int
 
+    @property
+    def size(self) -> int:
+        """Bytes of the tensors alone."""
+        return len(self.content) - self.header_length
+
 
 def can_send(tensor: Tensor) -> bool:
     """Whether the protocol has a form for it that numpy can hold (bfloat16 has none)."""

@@ -81,6 +81,9 @@ def check_settings(config: ModelConfig, settings: ModelSettings) -> None:
         )
     if settings.remote is not None and not 1 <= settings.remote.timeout_ms <= _MAX_TIMEOUT_MS:
         refuse("remote.timeout_ms", settings.remote.timeout_ms, f"from 1 to {_MAX_TIMEOUT_MS}")
+    lane = settings.remote.lane if settings.remote is not None else None
+    if lane is not None and min(lane.from_bytes, lane.members) < 1:
+        refuse("remote.lane", lane, "a size and a number of members of at least 1")
     batching = settings.batching
     if batching is None:
         return
@@ -226,4 +229,8 @@ def _describe(model: str, settings: ModelSettings) -> str:
         tail += f", preferred {'/'.join(map(str, batching.preferred_sizes))}"
     if settings.remote is not None:
         tail += f", in the pool within {settings.remote.timeout_ms}ms"
+        if settings.remote.lane is not None:
+            tail += (
+                f", from {settings.remote.lane.from_bytes} bytes on in {settings.remote.lane.members} of it"
+            )
     return f"{model} {settings.instances} × batch {settings.max_batch_size}{tail}"

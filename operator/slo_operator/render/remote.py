@@ -11,7 +11,7 @@ from typing import Final
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from slo_tuner.settings import Remote
+from slo_tuner.settings import LongLane, Remote
 
 #: beside the stage's own file
 ENTRY_FILE: Final = "inferenceslo_stand_in.py"
@@ -19,6 +19,9 @@ OWN_FILE: Final = "model.py"
 _TIMEOUT: Final = "inferenceslo_timeout_ms"
 _LOCAL: Final = "inferenceslo_local_instances"
 _LOCAL_FILE: Final = "inferenceslo_local_file"
+_LONG_BYTES: Final = "inferenceslo_long_bytes"
+_LONG_MEMBERS: Final = "inferenceslo_long_members"
+_KEYS: Final = (_TIMEOUT, _LOCAL, _LOCAL_FILE, _LONG_BYTES, _LONG_MEMBERS)
 
 
 def set_remote(config: ModelConfig, wanted: Remote | None) -> None:
@@ -33,7 +36,7 @@ def set_remote(config: ModelConfig, wanted: Remote | None) -> None:
     own = config.default_model_filename or OWN_FILE
     if present is not None:
         own = config.parameters[_LOCAL_FILE].string_value or OWN_FILE
-    for key in (_TIMEOUT, _LOCAL, _LOCAL_FILE):
+    for key in _KEYS:
         config.parameters.pop(key, None)
     if wanted is None:
         config.default_model_filename = "" if own == OWN_FILE else own
@@ -42,16 +45,20 @@ def set_remote(config: ModelConfig, wanted: Remote | None) -> None:
     config.parameters[_TIMEOUT].string_value = str(wanted.timeout_ms)
     config.parameters[_LOCAL].string_value = str(wanted.local_instances)
     config.parameters[_LOCAL_FILE].string_value = own
+    if wanted.lane is not None:
+        config.parameters[_LONG_BYTES].string_value = str(wanted.lane.from_bytes)
+        config.parameters[_LONG_MEMBERS].string_value = str(wanted.lane.members)
 
 
 def remote_of(config: ModelConfig) -> Remote | None:
     """How the model runs elsewhere; None when it runs here."""
     if config.default_model_filename != ENTRY_FILE:
         return None
-    values = {
-        key: config.parameters[key].string_value for key in (_TIMEOUT, _LOCAL) if key in config.parameters
-    }
+    values = {key: config.parameters[key].string_value for key in _KEYS if key in config.parameters}
     try:
-        return Remote(int(values[_TIMEOUT]), int(values[_LOCAL]))
+        lane = (
+            LongLane(int(values[_LONG_BYTES]), int(values[_LONG_MEMBERS])) if _LONG_BYTES in values else None
+        )
+        return Remote(int(values[_TIMEOUT]), int(values[_LOCAL]), lane)
     except (KeyError, ValueError):
         return None  # somebody else's file of that name

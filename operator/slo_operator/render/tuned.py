@@ -9,10 +9,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from slo_tuner.settings import Batching, ModelSettings, PodSettings, Remote
+from slo_tuner.settings import Batching, LongLane, ModelSettings, PodSettings, Remote
 
 _FIELDS = frozenset({"instances", "max_batch_size", "batching", "remote"})
-_REMOTE_FIELDS = frozenset({"timeout_ms", "local_instances"})
+_REMOTE_FIELDS = frozenset({"timeout_ms", "local_instances", "lane"})
+_LANE_FIELDS = frozenset({"from_bytes", "members"})
 _BATCHING_FIELDS = frozenset({"delay_us", "preferred_sizes"})
 
 
@@ -45,6 +46,8 @@ def _plain(settings: ModelSettings) -> dict[str, Any]:
     }
     if remote is not None:
         plain["remote"] = {"timeout_ms": remote.timeout_ms, "local_instances": remote.local_instances}
+        if remote.lane is not None:
+            plain["remote"]["lane"] = {"from_bytes": remote.lane.from_bytes, "members": remote.lane.members}
     return plain
 
 
@@ -64,18 +67,27 @@ def _parse(model: str, entry: object) -> ModelSettings:
             preferred_sizes=tuple(_whole(size, f"{model}.batching.preferred_sizes") for size in sizes),
         )
     remote = fields.get("remote")
-    elsewhere = None
-    if remote is not None:
-        inner = _object(remote, _REMOTE_FIELDS, f"{model}.remote")
-        elsewhere = Remote(
-            timeout_ms=_whole(inner.get("timeout_ms"), f"{model}.remote.timeout_ms"),
-            local_instances=_whole(inner.get("local_instances", 1), f"{model}.remote.local_instances"),
-        )
     return ModelSettings(
         instances=_whole(fields.get("instances"), f"{model}.instances"),
         max_batch_size=_whole(fields.get("max_batch_size"), f"{model}.max_batch_size"),
         batching=parsed,
-        remote=elsewhere,
+        remote=None if remote is None else _remote(remote, f"{model}.remote"),
+    )
+
+
+def _remote(entry: object, path: str) -> Remote:
+    fields = _object(entry, _REMOTE_FIELDS, path)
+    lane = fields.get("lane")
+    parsed = None
+    if lane is not None:
+        inner = _object(lane, _LANE_FIELDS, f"{path}.lane")
+        parsed = LongLane(
+            *(_whole(inner.get(key), f"{path}.lane.{key}") for key in ("from_bytes", "members"))
+        )
+    return Remote(
+        timeout_ms=_whole(fields.get("timeout_ms"), f"{path}.timeout_ms"),
+        local_instances=_whole(fields.get("local_instances", 1), f"{path}.local_instances"),
+        lane=parsed,
     )
 
 

@@ -152,6 +152,22 @@ def test_the_network_is_what_a_request_takes_beyond_its_time_in_the_pool() -> No
     assert found.local_share.value == pytest.approx(0.02)
 
 
+def test_waiting_is_told_by_size_over_all_servers() -> None:
+    """Below 1 KiB: 30 requests of 10 ms met an idle member, 10 others took 30 ms. Four large ones are too few to say."""
+    small = {(1024.0, True): (15.0, 0.15), (1024.0, False): (5.0, 0.15)}
+    forwarded = {
+        ("s", "gpu-0", "a"): Forwarded(answered=24.0, by_size={**small, (8192.0, True): (4.0, 1.6)}),
+        ("s", "gpu-1", "a"): Forwarded(answered=20.0, by_size=small),
+    }
+    servers = [project_pod({"metadata": {"name": f"gpu-{n}", "namespace": "s"}}) for n in (0, 1)]
+    declared = PreprocessPool(max_replicas=4)
+    found = stage_pool_view(declared, None, [], servers, "s", Measurements(0.0, 60.0, forwarded=forwarded))
+    small_view, large_view = found.sizes["a"]
+    assert (small_view.below_bytes, small_view.requests) == (1024.0, 40.0)
+    assert (small_view.mean_s, small_view.alone_s) == pytest.approx((0.015, 0.010))
+    assert (large_view.below_bytes, large_view.requests, large_view.alone_s) == (8192.0, 4.0, None)
+
+
 def test_without_forwarded_requests_nothing_is_known_of_the_way() -> None:
     found = view(Measurements(0.0, 60.0))
     assert isinstance(found.network_s, Unknown)

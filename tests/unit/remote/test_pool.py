@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from slo_operator.remote.board import Board
+from slo_operator.remote.lanes import LongLane
 from slo_operator.remote.pool import Pool, PoolUnavailable
 from slo_operator.remote.tensors import Tensor, encode
 from tests.unit.remote.members import (
@@ -151,3 +152,42 @@ def test_a_member_that_left_loses_its_connection(start: Start, tmp_path: Path) -
     assert set(client._connections) == {second.address}
     client.close()
     assert client._connections == {}
+
+
+def laned(members: list[Member], tmp_path: Path, long_bytes: int) -> Pool:
+    addresses = [m.address for m in members]
+    lane = LongLane(long_bytes, 1)
+    return Pool("stage", members[0].port, lambda: addresses, Board(tmp_path / "board"), 5.0, lane)
+
+
+def test_a_request_goes_to_its_lane(start: Start, tmp_path: Path) -> None:
+    members = start(echo, echo, echo)
+    for long_bytes, seen in ((BODY.size + 1, "short"), (BODY.size, "long")):
+        client = laned(members, tmp_path, long_bytes)
+        before = [m.seen for m in members]
+        for _ in range(20):
+            client.infer(BODY)
+        asked = [m.seen - b for m, b in zip(members, before, strict=True)]
+        assert sum(asked) == 20
+        assert (asked[2] == 0 and min(asked[:2]) > 0) if seen == "short" else asked[:2] == [0, 0]
+        client.close()
+
+
+def test_a_lane_whose_member_fails_is_no_reason_to_wait(start: Start, tmp_path: Path) -> None:
+    """The only member for long requests hangs up: others answer, and are asked first for a while."""
+    members = start(echo, echo, hang_up)
+    client = laned(members, tmp_path, BODY.size)
+    answers = [client.infer(BODY) for _ in range(10)]
+    client.close()
+    assert answers[0].attempt == 2
+    assert {a.attempt for a in answers[1:]} == {1}
+
+
+def test_an_answer_says_whether_the_member_had_nothing_else_to_do(start: Start, tmp_path: Path) -> None:
+    (member,) = start(echo)
+    board, other = Board(tmp_path / "board"), Board(tmp_path / "board")
+    client = Pool("stage", member.port, lambda: [member.address], board, 5.0)
+    assert client.infer(BODY).idle
+    other.busy(member.address, time.monotonic() + 60.0)
+    assert not client.infer(BODY).idle
+    client.close()

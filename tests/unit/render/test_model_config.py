@@ -20,7 +20,7 @@ from slo_operator.render.model_config import (
     to_text,
 )
 from slo_operator.render.tuned import settings_from_json, settings_to_json
-from slo_tuner.settings import Batching, ModelSettings, Remote
+from slo_tuner.settings import Batching, LongLane, ModelSettings, Remote
 
 FORWARD = """
 name: "forward"
@@ -214,7 +214,10 @@ def settings(draw: st.DrawFn, movable: bool = True) -> ModelSettings:
     batch = draw(st.integers(1, 256))
     sizes = draw(st.lists(st.integers(1, batch), max_size=4, unique=True))
     batching = draw(st.none() | st.builds(Batching, st.integers(0, 10_000_000), st.just(tuple(sizes))))
-    remotes = st.builds(Remote, st.integers(1, 600_000), st.integers(1, 8)) if movable else st.nothing()
+    lanes = st.none() | st.builds(LongLane, st.integers(1, 1 << 30), st.integers(1, 64))
+    remotes = (
+        st.builds(Remote, st.integers(1, 600_000), st.integers(1, 8), lanes) if movable else st.nothing()
+    )
     remote = draw(st.none() | remotes)
     return ModelSettings(draw(st.integers(1, 64)), batch, batching, remote)
 
@@ -242,6 +245,10 @@ def test_tuned_settings_come_back_from_their_text(tuned: dict[str, ModelSettings
         (
             '{"m": {"instances": 1, "max_batch_size": 1, "remote": {}}}',
             "m.remote.timeout_ms: expected a whole number",
+        ),
+        (
+            '{"m": {"instances": 1, "max_batch_size": 1, "remote": {"timeout_ms": 1, "lane": {"members": 1}}}}',
+            "m.remote.lane.from_bytes: expected a whole number",
         ),
         ("{", "line 1: not JSON"),
         ("[]", "expected an object with one entry per model, got list"),
@@ -277,8 +284,10 @@ def test_the_way_to_the_pool_and_back_leaves_nothing_behind(text: str) -> None:
     here = settings_of(config)
     moved = apply_settings(config, replace(here, remote=Remote(200, 2)))
     assert moved.default_model_filename == "inferenceslo_stand_in.py"
-    again = apply_settings(moved, replace(here, remote=Remote(300, 2)))
-    assert settings_of(again).remote == Remote(300, 2)
+    laned = Remote(300, 2, LongLane(4096, 1))
+    again = apply_settings(moved, replace(here, remote=laned))
+    assert settings_of(again).remote == laned
+    assert apply_settings(again, replace(here, remote=Remote(200, 2))) == moved
     assert apply_settings(again, here) == config
 
 
@@ -288,3 +297,5 @@ def test_only_a_python_model_can_be_moved() -> None:
         apply_settings(onnx, ModelSettings(1, 8, remote=Remote(200)))
     with pytest.raises(ValueError, match=r"m\.remote\.timeout_ms = 0"):
         apply_settings(from_text(OWN_FILE), ModelSettings(1, 8, remote=Remote(0)))
+    with pytest.raises(ValueError, match=r"m\.remote\.lane = .*at least 1"):
+        apply_settings(from_text(OWN_FILE), ModelSettings(1, 8, remote=Remote(200, 1, LongLane(4096, 0))))

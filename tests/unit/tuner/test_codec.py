@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from slo_tuner.codec import MAX_TRIED, memory_from_json, memory_to_json
 from slo_tuner.memory import Change, Phase, ServerMemory, Tried
-from slo_tuner.settings import Batching, ModelSettings, Remote
+from slo_tuner.settings import Batching, LongLane, ModelSettings, Remote
 
 names = st.text(min_size=1, max_size=8)
 moments = st.floats(0.0, 3000.0)
@@ -18,7 +18,8 @@ numbers = st.dictionaries(names, st.floats(allow_nan=False, allow_infinity=False
 batchings = st.none() | st.builds(
     Batching, st.integers(0, 10_000), st.lists(st.integers(1, 64), max_size=3).map(tuple)
 )
-remotes = st.none() | st.builds(Remote, st.integers(1, 9000), st.integers(1, 8))
+lanes = st.none() | st.builds(LongLane, st.integers(1, 1 << 20), st.integers(1, 8))
+remotes = st.none() | st.builds(Remote, st.integers(1, 9000), st.integers(1, 8), lanes)
 settings = st.dictionaries(
     names, st.builds(ModelSettings, st.integers(1, 16), st.integers(0, 128), batchings, remotes), max_size=3
 )

@@ -7,6 +7,8 @@ from collections.abc import Collection, Mapping
 
 from slo_tuner.canary import evidence as ev
 from slo_tuner.canary.evidence import Period
+from slo_tuner.diagnosis.rows import number
+from slo_tuner.settings import PodSettings
 from slo_tuner.signal import Value
 from slo_tuner.snapshot import ServerView
 from slo_tuner.stats import mean, quantile
@@ -15,8 +17,11 @@ from slo_tuner.stats import mean, quantile
 ENOUGH_FOR_P99 = 200
 
 
-def numbers(view: ServerView, after: Period, canary: str, peers: Collection[str]) -> dict[str, float]:
-    """What each side did in that period, peers on average; figures that are not known are left out."""
+def numbers(
+    view: ServerView, after: Period, canary: str, peers: Collection[str], changed: PodSettings
+) -> dict[str, float]:
+    """What each side did in that period, peers on average; figures that are not known are left out. A stage that moved
+    adds what the way to the pool takes."""
     found = {"blocks": float(len(after)), "requests": ev.requests(after, [canary])}
     since = min(after.cells, default=math.inf)
     seconds = math.fsum(cell[0].seconds for cell in after.cells.values())
@@ -28,8 +33,12 @@ def numbers(view: ServerView, after: Period, canary: str, peers: Collection[str]
             "p99_ms": (_p99(view, pods, since), 1e3),
             "misses_percent": (ev.miss_share(after, pods), 100.0),
             "gpu_busy": (gpu_busy(view, pods), 1.0),
+            "cpu_cores": (_cpu_cores(view, pods), 1.0),
         }
         found |= {prefix + k: round(scale * v, 2) for k, (v, scale) in shown.items() if v is not None}
+    network = number(view.stage_pool.network_s) if view.stage_pool is not None else None
+    if network is not None and any(s.remote is not None for s in changed.values()):
+        found["network_ms"] = round(1e3 * network, 2)
     return found
 
 
@@ -37,6 +46,11 @@ def gpu_busy(view: ServerView, pods: Collection[str]) -> float | None:
     """Mean busy share of these pods' GPUs; None when none of them is known."""
     signals = [s for p in view.pods if p.name in pods for s in p.gpu_busy.values()]
     known = [s.value for s in signals if isinstance(s, Value) and math.isfinite(s.value)]
+    return mean(known) if known else None
+
+
+def _cpu_cores(view: ServerView, pods: Collection[str]) -> float | None:
+    known = [used for p in view.pods if p.name in pods if (used := number(p.cpu_used_cores)) is not None]
     return mean(known) if known else None
 
 
@@ -57,5 +71,10 @@ def tell(what: str, e: Mapping[str, float]) -> str:
     if "misses_change_points" in e:
         parts.append(
             f"misses {e['misses_change_points']:+.2f} points (95 %: below {e['misses_upper_points']:+.2f})"
+        )
+    if {"network_ms", "cpu_cores", "peers_cpu_cores"} <= e.keys():
+        parts.append(
+            f"{e['cpu_cores']:.2f} cores used and {e['peers_cpu_cores']:.2f} by its peers,"
+            f" {e['network_ms']:.2g} ms to the pool and back"
         )
     return ", ".join(parts)

@@ -118,7 +118,7 @@ def _look(
     share = _traffic_share(after, canary, peers)
     effects = _effects(after, before, canary, peers, change, policy)
     seen: dict[str, float] = {"traffic_share": round(share, 2), "load_ratio": round(ratio, 2)}
-    seen |= numbers(view, after, canary, peers)
+    seen |= numbers(view, after, canary, peers, change.settings)
     if effects is not None:
         seen |= _evidence(effects)
 

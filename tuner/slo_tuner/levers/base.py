@@ -53,13 +53,15 @@ class Context:
 @dataclass(frozen=True, slots=True)
 class Proposal:
     """What a lever would set: settings of the changed models only, or a number of replicas. `pool_replicas` is what
-    the pool must have first, where the settings move a stage there.
+    the pool must have first, where the settings move a stage there. `saves_s` is what the lever itself expects the
+    objective's value to fall by, where the queueing model of the server cannot say: it ends at the server's door.
     """
 
     why: str
     settings: PodSettings = field(default_factory=dict)
     replicas: int | None = None
     pool_replicas: int | None = None
+    saves_s: float = 0.0
 
 
 class Lever(Protocol):

@@ -1,7 +1,8 @@
 """A starved CPU stage moves off the GPU hosts, into a pool of servers without GPUs, when the hosts have no CPU left.
 
-The pool is sized for the burst peak of all pods together with a replica's loss on top. In each server a stand-in of the
-stage forwards to it; its instances only wait, so there are enough of them that no request waits for another.
+The pool is sized for the burst peak of all pods together with a replica's loss on top. In each server a stand-in of
+the stage forwards to it; its instances only wait, so there are enough of them that no request waits for another. Once
+there, long requests may get members of their own (`long_lane`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from slo_tuner.capacity.batches import BatchCurve
 from slo_tuner.capacity.server import ServerModel
 from slo_tuner.diagnosis.rows import number
 from slo_tuner.levers.base import Context, Proposal
+from slo_tuner.levers.long_lane import Choice, choose
 from slo_tuner.levers.preprocess import LEAST_HEADROOM, cpu, smallest_count, spare_cores, stages
 from slo_tuner.settings import ModelSettings, Remote
 from slo_tuner.snapshot import StagePoolView
@@ -43,7 +45,10 @@ class PreprocessPool:
             return "no preprocessing stage with traffic"
         here = [m for m in models if ctx.stable[m].remote is None]
         if not here:
-            return "every preprocessing stage runs in the pool already"
+            choices = [choose(ctx, m) for m in models]
+            if any(isinstance(choice, Choice) for choice in choices):
+                return None
+            return f"every preprocessing stage runs in the pool; {choices[0]}"
         held = [m for m in here if not movable(ctx, m)]
         if held:
             return f"{held[0]} keeps state between requests or answers in pieces: it cannot be moved"
@@ -53,6 +58,8 @@ class PreprocessPool:
         model, pool = ctx.queueing(), ctx.view.stage_pool
         if pool is None:
             return None
+        if all(ctx.stable[m].remote is not None for m in stages(ctx)):
+            return _second_lane(ctx)
         moved = {m: away(model, m, ctx.stable[m]) for m in stages(ctx) if ctx.stable[m].remote is None}
         replicas = required_replicas(model, pool, tuple(moved))
         why = (
@@ -60,6 +67,16 @@ class PreprocessPool:
             f" {_has_none(ctx)}"
         )
         return Proposal(why, moved, pool_replicas=replicas)
+
+
+def _second_lane(ctx: Context) -> Proposal | None:
+    """The first stage's whose requests a lane would help."""
+    for stage in stages(ctx):
+        choice, now = choose(ctx, stage), ctx.stable[stage]
+        if isinstance(choice, Choice) and now.remote is not None:
+            wanted = replace(now, remote=replace(now.remote, lane=choice.lane))
+            return Proposal(choice.why, {stage: wanted}, saves_s=choice.saves_s)
+    return None
 
 
 def movable(ctx: Context, model: str) -> bool:
