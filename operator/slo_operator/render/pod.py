@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from slo_operator.api import names
+from slo_operator.api.model import Stages
 from slo_operator.api.spec import Server
 from slo_operator.render.arguments import OVERLAY_PATH, server_arguments
 from slo_operator.render.context import ServerContext, child_names
@@ -75,25 +76,23 @@ def pod_metadata(labels: Mapping[str, str]) -> dict[str, Any]:
 def shared_memory_mib(server: Server) -> int:
     """Shared memory for the largest settings that levers may reach: 64 MiB per Python instance and device.
 
-    Preprocessing runs on the CPU, up to its limit; of other stages four instances per GPU are counted.
-    Stages that nobody named count as one of each kind per client-facing model.
+    Preprocessing has processes up to its limit, postprocessing too if those are more than the four instances per GPU
+    that are counted of all other stages. Stages that nobody named count as one of each kind per client-facing model.
     """
-    preprocess: dict[str, int] = {}
-    others: set[str] = set()
+    usual = OTHER_INSTANCES_PER_GPU * max(1, server.accelerator.gpus)
+    counts: dict[str, int] = {}
     for model in server.models:
-        named = model.stages
-        stages = named.preprocess if named and named.preprocess else [f"{model.name}/preprocess"]
-        for member in stages:
-            most = model.limits.preprocess_instances.max
-            if server.preprocess_pool is not None:
-                most = max(most, MOST_WAITING)
-            preprocess[member] = max(preprocess.get(member, 0), most)
-        others.update(named.forward if named and named.forward else [f"{model.name}/forward"])
-        others.update(named.postprocess if named and named.postprocess else [f"{model.name}/postprocess"])
-    instances = sum(preprocess.values()) + len(others) * OTHER_INSTANCES_PER_GPU * max(
-        1, server.accelerator.gpus
-    )
-    return SHM_PER_INSTANCE_MIB * instances
+        named = model.stages or Stages()
+        most = model.limits.preprocess_instances.max
+        if server.preprocess_pool is not None:
+            most = max(most, MOST_WAITING)
+        for members, count in (
+            (named.preprocess or [f"{model.name}/preprocess"], most),
+            (named.forward or [f"{model.name}/forward"], usual),
+            (named.postprocess or [f"{model.name}/postprocess"], max(most, usual)),
+        ):
+            counts |= {member: max(counts.get(member, 0), count) for member in members}
+    return SHM_PER_INSTANCE_MIB * sum(counts.values())
 
 
 def _pod_spec(context: ServerContext, kept: Kept) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from slo_tuner.settings import ModelSettings, Remote
 from slo_tuner.signal import Value
 from slo_tuner.simulator.pipeline import Simulation
 from slo_tuner.snapshot import PoolView, ServerView, StagePoolView
+from tests.unit.tuner import builders
 from tests.unit.tuner.builders import POOL, SETTINGS, pod, server, starved_rows
 from tests.unit.tuner.loop_harness import Loop, as_found
 
@@ -78,6 +79,37 @@ def test_a_container_that_is_throttled_has_no_cpu_left_whatever_its_mean_says() 
     verdict, why = advice(starved(pods=held), "preprocess_pool")
     assert verdict is not Verdict.INELIGIBLE
     assert "held back in 60% of their periods" in why
+
+
+SLOW_POST = tuple(
+    row
+    for name in ("a", "b")
+    for row in (
+        builders.row(name, "preprocessing", 1200.0, 0.0, 0.004),
+        builders.row(name, "forward", 1200.0, 0.010, 0.120),
+        builders.row(name, "postprocessing", 1200.0, 0.100, 0.040),
+        builders.row(name, "chat", 1200.0, 0.0, 0.0, latency_s=0.274),
+    )
+)
+ONE_EACH = {**SETTINGS, "postprocessing": ModelSettings(1, 16)}
+
+
+def test_postprocessing_moves_when_it_is_the_one_that_is_starved() -> None:
+    """One process of 40 ms at 20 requests/s and more in bursts, behind a preprocessing that has nothing to do."""
+    pods = tuple(full(name, settings=ONE_EACH) for name in ("a", "b"))
+    view = starved(rows=SLOW_POST, pods=pods, models=builders.configs(ONE_EACH))
+    found = tick(view, ServerMemory(stable=ONE_EACH)).assessment
+    assert found.bottleneck is not None
+    assert (found.bottleneck.reason, found.bottleneck.model) == ("InstanceSaturated", "postprocessing")
+    moved = next(a for a in found.levers if a.lever == "preprocess_pool")
+    assert moved.verdict is Verdict.RECOMMENDED
+    assert moved.settings["postprocessing"].remote is not None
+
+
+def test_a_postprocessing_that_is_not_starved_stays_where_it_is() -> None:
+    found = tick(starved()).assessment
+    moved = next(a for a in found.levers if a.lever == "preprocess_pool")
+    assert set(moved.settings) == {"preprocessing"}
 
 
 # --- the pool before the stage ----------------------------------------------------------------------------------------

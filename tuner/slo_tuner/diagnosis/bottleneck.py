@@ -166,7 +166,7 @@ def _saturated(
     times: Mapping[str, Times],
     numbers: dict[str, float],
 ) -> Bottleneck | None:
-    for name in pipeline.forward:
+    for name in (*pipeline.forward, *pipeline.postprocess):
         if name not in model.curves:
             continue
         peak, s = model.busy_at_peak(name), model.settings[name]
@@ -184,6 +184,8 @@ def _saturated(
         told = (
             f"{name}: {s.instances} instances are {peak:.0%} busy in bursts, requests wait {_ms(wait):.0f} ms"
         )
+        if name in pipeline.postprocess:
+            return Bottleneck(R.INSTANCE_SATURATED, name, told, found)
         if s.batching is None and s.max_batch_size > 1 and fit:
             return Bottleneck(R.BATCHING_OFF, name, f"{told}; dynamic batching is off", found)
         if numbers.get("gpu_busy", 0.0) > 0.85:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from slo_tuner.capacity.pipeline import StageLoad, predict
 from slo_tuner.capacity.queueing import Load, Stage
 from slo_tuner.capacity.server import ServerModel
+from slo_tuner.diagnosis.bottleneck import STARVED_AT_PEAK
 from slo_tuner.diagnosis.rows import ModelTimes, number
 from slo_tuner.levers.base import Context, Proposal
 from slo_tuner.settings import ModelSettings
@@ -83,8 +84,18 @@ def smallest_count(model: ServerModel, name: str, load: Load, stage: Stage) -> i
 
 
 def stages(ctx: Context) -> tuple[str, ...]:
-    seen = dict.fromkeys(m for p in ctx.view.pipelines for m in p.preprocess)
-    return tuple(m for m in seen if m in ctx.stable and isinstance(ctx.times.get(m), ModelTimes))
+    """CPU stages that more processes may help: preprocessing, and postprocessing where it is starved, too."""
+    before = dict.fromkeys(m for p in ctx.view.pipelines for m in p.preprocess)
+    after = dict.fromkeys(m for p in ctx.view.pipelines for m in p.postprocess)
+    known = [m for m in {**before, **after} if m in ctx.stable and isinstance(ctx.times.get(m), ModelTimes)]
+    return tuple(m for m in known if m in before or _starved(ctx, m))
+
+
+def _starved(ctx: Context, name: str) -> bool:
+    config = ctx.view.models.get(name)
+    if config is None or config.uses_gpu or isinstance(ctx.model, str) or name not in ctx.model.loads:
+        return False
+    return ctx.stable[name].remote is not None or ctx.model.busy_at_peak(name) >= STARVED_AT_PEAK
 
 
 def _limit(ctx: Context) -> int:
