@@ -15,9 +15,10 @@ TRITON_QUERY = (
     '{{__name__=~"nv_inference_(request_success|queue_duration_us|compute_(input|infer|output)_duration_us)'
     '|nv_inference_compute_infer_summary_us",' + _SERVERS + ',quantile=~"|0.5|0.99"}}'
 )
-#: the share of its CPU limit that a server's container uses, mean over the servers
+#: the share of its CPU limit that a server's container uses, mean over the servers; of the last two samples, since
+#: `rate` over a few of them is too low whenever the last one is a little old
 CPU_QUERY = (
-    "avg(sum by (pod) (rate(container_cpu_usage_seconds_total{{" + _SERVERS + "}}[20s]))"
+    "avg(sum by (pod) (irate(container_cpu_usage_seconds_total{{" + _SERVERS + "}}[30s]))"
     " / sum by (pod) (container_spec_cpu_quota{{" + _SERVERS + "}} / container_spec_cpu_period))"
 )
 GPU_QUERY = 'avg(DCGM_FI_PROF_GR_ENGINE_ACTIVE{{namespace="{namespace}"}})'

@@ -39,7 +39,7 @@ class Plan:
     rate_rps: float = 40.0
     doubled_rps: float = 80.0
     seed: int = 1
-    warm_up_s: float = 60.0
+    warm_up_s: float = 40.0
     window_s: float = 120.0
     diagnosis_limit_s: float = 120.0
     repair_limit_s: float = 480.0

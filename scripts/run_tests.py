@@ -1,9 +1,10 @@
 """`make test`: the stages of the test suite, and one closing line over all of them.
 
-What is built comes first. Stages in which no time is measured then run two at a time, with their output in
-one piece when they end; the two halves of the loop's tests have a cluster each. The tests of the cluster and
-the goal run have the machine to themselves. Stages that need root are left out without it, and the end says
-so. Results in JUnit's form and the output of each stage are left in build/test-results/.
+What is built comes first. Stages in which no time is measured then run beside each other, with their output in
+one piece when they end: two that compute, or all parts of the loop's tests, which mostly wait and have a
+cluster each. The tests of the cluster and the goal run have the machine to themselves. Stages that need root
+are left out without it, and the end says so. Results in JUnit's form and the output of each stage are left in
+build/test-results/.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ RESULTS = ROOT / "build" / "test-results"
 PYTHON = sys.executable
 #: what an interrupted stage gets to take its cluster down
 CLEANUP_SECONDS = 120
+#: memory for one of the stages that run at the same time: a cluster with its servers
+STAGE_GIB = 3.5
 #: markers of tests that no other stage may collect
 HEAVY = ("integration", "triton", "e2e", "loop", "goal")
 
@@ -39,8 +42,8 @@ INCONCLUSIVE = "INCONCLUSIVE"
 class Stage:
     """A command and what it needs. A stage with a `marker` is a pytest run over the tests so marked.
 
-    `files`: only those below tests/; such a stage has a cluster of its own. `beside` others: no time is measured
-    in it, so that another stage may run at the same time.
+    `files`: only those below tests/; such a stage has a cluster of its own. `together`: no time is measured in
+    it, so that this many stages, neighbours with the same number, may run at the same time.
     """
 
     name: str
@@ -50,7 +53,7 @@ class Stage:
     files: tuple[str, ...] = ()
     root: bool = False
     long: bool = False
-    beside: bool = False
+    together: int = 1
     minutes: int = 30
 
 
@@ -58,17 +61,21 @@ STAGES = (
     Stage("build", "the cluster's programs and the images, from the cache if they are there",
           (PYTHON, "-m", "scripts.build_all"), minutes=60),
     Stage("check", "style, types, layers, generated files, unit tests",
-          (PYTHON, "scripts/run_checks.py"), beside=True),
-    Stage("integration", "against a real API server", marker="integration", beside=True),
-    Stage("triton", "against a real Triton", marker="triton", beside=True),
+          (PYTHON, "scripts/run_checks.py"), together=2),
+    Stage("integration", "against a real API server", marker="integration", together=2),
+    Stage("triton", "against a real Triton", marker="triton", together=2),
     Stage("install", "the install step in a minimal Debian",
-          ("bash", "scripts/check_install_minimal.sh"), root=True, beside=True),
-    Stage("go", "the Go parts of the development cluster", ("bash", "scripts/check_go.sh"), beside=True),
+          ("bash", "scripts/check_install_minimal.sh"), root=True, together=2),
+    Stage("go", "the Go parts of the development cluster", ("bash", "scripts/check_go.sh"), together=2),
     Stage("e2e", "on a development cluster", marker="e2e", root=True, minutes=45),
-    Stage("loop-repair", "the loop on a cluster: watch, repair, keep, capacity", marker="loop", root=True, long=True,
-          files=("e2e/test_loop_repair.py", "e2e/test_loop_capacity.py"), beside=True),
-    Stage("loop-faults", "the loop on another: faults, a pool", marker="loop", root=True, long=True,
-          files=("e2e/test_loop_faults.py", "e2e/test_loop_pool.py"), beside=True),
+    Stage("loop-repair", "the loop on a cluster: watch, repair, keep", marker="loop", root=True, long=True,
+          files=("e2e/test_loop_repair.py",), together=4),
+    Stage("loop-pool", "the loop on another: a pool", marker="loop", root=True, long=True,
+          files=("e2e/test_loop_pool.py",), together=4),
+    Stage("loop-faults", "the loop on another: faults", marker="loop", root=True, long=True,
+          files=("e2e/test_loop_faults.py",), together=4),
+    Stage("loop-capacity", "the loop on another: capacity", marker="loop", root=True, long=True,
+          files=("e2e/test_loop_capacity.py",), together=4),
     Stage("goal", "the demo and its goals", marker="goal", root=True, long=True, minutes=65),
 )  # fmt: skip
 
@@ -126,7 +133,7 @@ def environment(stage: Stage) -> dict[str, str]:
 def run(stage: Stage, seconds: float) -> Counts:
     """Runs one stage to its end, or for `seconds`, and counts; one that is no pytest run counts as one test."""
     command = pytest_command(stage) if stage.marker else stage.command
-    if stage.beside:
+    if stage.together > 1:
         log = RESULTS / f"{stage.name}.log"
         with log.open("wb") as output:
             code = run_for(command, seconds, environment(stage), output)
@@ -173,13 +180,13 @@ def run_for(
     return None
 
 
-def run_all(stages: list[Stage], one: Callable[[Stage], Counts]) -> dict[str, Counts]:
-    """Counts by stage: in order, but neighbours that may run beside each other two at a time."""
+def run_all(stages: list[Stage], one: Callable[[Stage], Counts], memory_gib: float) -> dict[str, Counts]:
+    """Counts by stage: in order, but neighbours that may run at the same time do, as many as there is memory for."""
     counts: dict[str, Counts] = {}
-    for beside, group in groupby(stages, key=lambda stage: stage.beside):
-        with ThreadPoolExecutor(max_workers=2 if beside else 1) as pool:
-            together = list(group)
-            counts |= dict(zip((stage.name for stage in together), pool.map(one, together), strict=True))
+    for width, group in groupby(stages, key=lambda stage: stage.together):
+        with ThreadPoolExecutor(max_workers=max(1, min(width, int(memory_gib / STAGE_GIB)))) as pool:
+            several = list(group)
+            counts |= dict(zip((stage.name for stage in several), pool.map(one, several), strict=True))
     return counts
 
 
@@ -218,7 +225,8 @@ def main(arguments: list[str] | None = None) -> int:
         )
         return counts
 
-    by_stage = run_all([stage for stage in chosen if stage not in left_out], one)
+    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    by_stage = run_all([stage for stage in chosen if stage not in left_out], one, memory_gib)
     return conclude(by_stage, left_out)
 
 

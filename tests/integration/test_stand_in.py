@@ -6,13 +6,14 @@ import json
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from slo_operator.remote.pool import FAILED_S
 from slo_operator.render.model_config import apply_settings, from_json, settings_of, to_json
-from slo_tuner.settings import ModelSettings, Remote
+from slo_tuner.settings import LongLane, ModelSettings, Remote
 from tests.integration.triton_image import GRPC_KEY, Server, free_ports, overlay_of, running_server
 
 pytestmark = [
@@ -96,6 +97,23 @@ def test_odd_requests_get_the_answers_that_the_stage_itself_gives(server: Server
     before = answer()
     run(server, MOVED)
     assert answer() == before
+
+
+def test_a_lane_is_part_of_the_configuration_and_answers_are_counted_by_size(server: Server) -> None:
+    """With one member there is nothing to choose; which member gets what is tried where members are cheap."""
+    laned = replace(MOVED, remote=Remote(2000, 1, LongLane(2048, 1)))
+    run(server, HERE)
+    assert run(server, laned) == laned
+    for prompt in ("What is a tuple?", "word " * 700, "word " * 700):
+        assert server.ask("small", prompt)[0] == 200
+    time.sleep(1.5)  # metrics pages follow
+
+    def answers(below: str) -> float:
+        return server.metric("inferenceslo_pool_answers_total", model=STAGE, bytes=below, found="idle")
+
+    assert answers("512") == 1
+    assert answers("4096") == 2, "3504 bytes with the length of the text"
+    assert run(server, HERE) == HERE
 
 
 def test_without_the_pool_requests_are_computed_here_and_the_pool_is_found_again(

@@ -165,7 +165,7 @@ def test_a_forward_pass_takes_120_ms_and_a_quarter_of_a_gpu(server: Server) -> N
 
 def test_the_cores_are_busy_for_the_preprocessing_s_time(server: Server) -> None:
     before = server.account()["cpu_seconds"]
-    page = Prompts(1)._text[:4000]  # at the token limit: 10.6 ms + 39 us for each of about 1000
+    page = Prompts(1)._text[:4000]  # at the token limit: 9.4 ms + 39 us for each of about 1000
     for _ in range(5):
         server.ask("base", page)
     per_request = (server.account()["cpu_seconds"] - before) / 5

@@ -111,7 +111,7 @@ def _start_pool(picture: Picture, memory: ServerMemory, rung: Rung, lacking: int
     after = stage_pool.started(memory, rung, now)
     count = after.pool.replicas
     if after != memory:
-        message = f"a pool of {count} replicas for {rung.advice.why}"
+        message = f"starting it first: {rung.advice.why}"
         return _keep(picture, after, Reason.POOL_STARTING, message, lever=rung.advice.lever)
     without = stage_pool.given_up(memory, rung, now)
     if without is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -94,24 +95,41 @@ def test_every_file_with_tests_of_the_loop_is_in_one_stage() -> None:
 
 
 def test_a_stage_that_measures_has_the_machine_to_itself() -> None:
-    """Two that may run beside each other meet; the others find nobody and keep their order."""
-    stages = [Stage("build", ""), *(Stage(name, "", beside=True) for name in "ab"), Stage("e2e", "")]
+    """Two that may run at the same time meet; the others find nobody and keep their order."""
+    stages = [Stage("build", ""), *(Stage(name, "", together=2) for name in "ab"), Stage("e2e", "")]
     meeting = threading.Barrier(2)
     running: set[str] = set()
     seen: list[tuple[str, int]] = []
 
     def one(stage: Stage) -> Counts:
         running.add(stage.name)
-        if stage.beside:
+        if stage.together > 1:
             meeting.wait(timeout=30)
         else:
             seen.append((stage.name, len(running)))
         running.discard(stage.name)
         return Counts(passed=1)
 
-    counts = run_all(stages, one)
+    counts = run_all(stages, one, memory_gib=8)
     assert list(counts) == ["build", "a", "b", "e2e"]
     assert seen == [("build", 1), ("e2e", 1)]
+
+
+def test_no_more_stages_run_at_the_same_time_than_there_is_memory_for() -> None:
+    running: set[str] = set()
+    most = 0
+
+    def one(stage: Stage) -> Counts:
+        nonlocal most
+        running.add(stage.name)
+        time.sleep(0.05)
+        most = max(most, len(running))
+        running.discard(stage.name)
+        return Counts(passed=1)
+
+    run_all([Stage(name, "", together=4) for name in "abcd"], one, memory_gib=7.5)
+    assert most <= 2
+    run_all([Stage(name, "", together=4) for name in "abcd"], one, memory_gib=1)
 
 
 def test_the_reference_has_every_field_with_type_default_and_rules() -> None:

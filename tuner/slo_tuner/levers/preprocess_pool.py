@@ -63,7 +63,7 @@ class PreprocessPool:
         moved = {m: away(model, m, ctx.stable[m]) for m in stages(ctx) if ctx.stable[m].remote is None}
         replicas = required_replicas(model, pool, tuple(moved))
         why = (
-            f"{', '.join(moved)} to {replicas} replicas without GPUs of {pool.processes} processes each:"
+            f"{', '.join(moved)} to a pool of {replicas} servers without GPUs, {pool.processes} processes each:"
             f" {_has_none(ctx)}"
         )
         return Proposal(why, moved, pool_replicas=replicas)
