@@ -1,10 +1,10 @@
 """`make test`: the stages of the test suite, and one closing line over all of them.
 
 What is built comes first. Stages in which no time is measured then run beside each other, with their output in
-one piece when they end: two that compute, or all parts of the loop's tests, which mostly wait and have a
-cluster each. The tests of the cluster and the goal run have the machine to themselves. Stages that need root
-are left out without it, and the end says so. Results in JUnit's form and the output of each stage are left in
-build/test-results/.
+one piece when they end: two that compute; or the two halves of the loop's tests, which often wait and have a
+cluster each, and what fits in between. The tests of the cluster and the goal run have the machine to
+themselves. Stages that need root are left out without it, and the end says so. Results in JUnit's form and the
+output of each stage are left in build/test-results/.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class Stage:
     """A command and what it needs. A stage with a `marker` is a pytest run over the tests so marked.
 
     `files`: only those below tests/; such a stage has a cluster of its own. `together`: no time is measured in
-    it, so that this many stages, neighbours with the same number, may run at the same time.
+    it, so that this many stages, neighbours with the same number, may run at the same time. `gentle`: with what
+    the processors have left.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Stage:
     root: bool = False
     long: bool = False
     together: int = 1
+    gentle: bool = False
     minutes: int = 30
 
 
@@ -62,20 +64,16 @@ STAGES = (
           (PYTHON, "-m", "scripts.build_all"), minutes=60),
     Stage("check", "style, types, layers, generated files, unit tests",
           (PYTHON, "scripts/run_checks.py"), together=2),
-    Stage("integration", "against a real API server", marker="integration", together=2),
-    Stage("triton", "against a real Triton", marker="triton", together=2),
+    Stage("go", "the Go parts of the development cluster", ("bash", "scripts/check_go.sh"), together=2),
     Stage("install", "the install step in a minimal Debian",
           ("bash", "scripts/check_install_minimal.sh"), root=True, together=2),
-    Stage("go", "the Go parts of the development cluster", ("bash", "scripts/check_go.sh"), together=2),
     Stage("e2e", "on a development cluster", marker="e2e", root=True, minutes=45),
-    Stage("loop-repair", "the loop on a cluster: watch, repair, keep", marker="loop", root=True, long=True,
-          files=("e2e/test_loop_repair.py",), together=4),
-    Stage("loop-pool", "the loop on another: a pool", marker="loop", root=True, long=True,
-          files=("e2e/test_loop_pool.py",), together=4),
-    Stage("loop-faults", "the loop on another: faults", marker="loop", root=True, long=True,
-          files=("e2e/test_loop_faults.py",), together=4),
-    Stage("loop-capacity", "the loop on another: capacity", marker="loop", root=True, long=True,
-          files=("e2e/test_loop_capacity.py",), together=4),
+    Stage("loop-repair", "the loop on a cluster: watch, repair, keep, capacity", marker="loop", root=True, long=True,
+          files=("e2e/test_loop_repair.py", "e2e/test_loop_capacity.py"), together=3),
+    Stage("loop-faults", "the loop on another: faults, a pool", marker="loop", root=True, long=True,
+          files=("e2e/test_loop_faults.py", "e2e/test_loop_pool.py"), together=3),
+    Stage("integration", "against a real API server", marker="integration", together=3, gentle=True),
+    Stage("triton", "against a real Triton", marker="triton", together=3, gentle=True),
     Stage("goal", "the demo and its goals", marker="goal", root=True, long=True, minutes=65),
 )  # fmt: skip
 
@@ -133,6 +131,8 @@ def environment(stage: Stage) -> dict[str, str]:
 def run(stage: Stage, seconds: float) -> Counts:
     """Runs one stage to its end, or for `seconds`, and counts; one that is no pytest run counts as one test."""
     command = pytest_command(stage) if stage.marker else stage.command
+    if stage.gentle:
+        command = ("nice", "-n", "19", *command)
     if stage.together > 1:
         log = RESULTS / f"{stage.name}.log"
         with log.open("wb") as output:
