@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -188,11 +188,12 @@ class Serving:
         runs = [{model: pod.settings(model) for model in MEMBERS} for pod in pods]
         return all(run == runs[0] | dict(tuned) for run in runs)
 
-    def inject(self, faults: Json) -> None:
-        """Faults of the emulation in every pod, from the next execution or load on."""
+    def inject(self, faults: Json, pods: Sequence[str] = ()) -> None:
+        """Faults of the emulation in these pods (without any, in every pod of the server), from the next execution or
+        load on."""
         script = f"echo '{json.dumps(faults)}' > /dev/shm/emulation-faults.json"
-        for pod in self.pods():
-            self.kubectl("exec", pod.name, "-c", "triton", "--", "sh", "-c", script)
+        for name in pods or [pod.name for pod in self.pods()]:
+            self.kubectl("exec", name, "-c", "triton", "--", "sh", "-c", script)
 
     # -- its clients ---------------------------------------------------------------------------------------------------
 

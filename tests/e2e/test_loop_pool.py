@@ -7,7 +7,6 @@ import json
 import os
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -136,19 +135,18 @@ def test_a_pool_without_members_fails_no_request(serving: Serving) -> None:
 
 def test_members_that_hang_or_are_slow_fail_no_request(serving: Serving) -> None:
     """One is stopped, not dead: connections stay open and nobody answers. The others take longer than they may."""
-    hung, *slow = ([*processes_of(pod["metadata"]["uid"])] for pod in pool_pods(serving))
-    faults = [Path(f"/proc/{pids[0]}/root/dev/shm/emulation-faults.json") for pids in slow]
-    for file in faults:
-        file.write_text(json.dumps({"slow": {PREPROCESSING: 30}}))
-    for pid in hung:
+    hung, *others = pool_pods(serving)
+    slow = [pod["metadata"]["name"] for pod in others]
+    serving.inject({"slow": {PREPROCESSING: 30}}, slow)
+    pids = processes_of(hung["metadata"]["uid"])
+    for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     try:
         serving.await_condition("PoolUnavailable", "True", "computed in the server")
     finally:
-        for pid in hung:
+        for pid in pids:
             os.kill(pid, signal.SIGCONT)
-        for file in faults:
-            file.unlink(missing_ok=True)
+        serving.inject({}, slow)
     serving.assert_none_failed()
 
 
