@@ -120,7 +120,9 @@ class EnsembleStep:
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """One model's configuration as read back from a live server."""
+    """One model's configuration as read back from a live server; `settings_known` is False where only the structure
+    is known, and `settings` then say nothing.
+    """
 
     name: str
     settings: ModelSettings
@@ -128,6 +130,7 @@ class ModelConfig:
     uses_gpu: bool = False
     decoupled: bool = False
     sequence_batching: bool = False
+    settings_known: bool = True
 
     @property
     def is_ensemble(self) -> bool:

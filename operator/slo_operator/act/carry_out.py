@@ -17,7 +17,7 @@ from slo_operator.act.tracing import set_traces, trace_rate
 from slo_operator.config import TracesConfig
 from slo_operator.kube import KubeError
 from slo_operator.observe.live import LivePod, LiveReader
-from slo_operator.observe.measure import PodKey
+from slo_operator.observe.measured import PodKey
 from slo_operator.observe.records import DeploymentRecord
 from slo_operator.render.context import ServerContext
 from slo_operator.render.stage_pool import PoolContext

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from slo_operator.observe.live import LivePod, LiveReader
-from slo_operator.observe.measure import PodKey
+from slo_operator.observe.measured import PodKey
 from slo_operator.observe.triton import Triton, TritonError
 from slo_operator.render.load_order import load_order
 from slo_operator.render.model_config import apply_settings, describe, settings_of, to_json

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 
 from slo_operator.observe.live import LivePod, LiveReader
-from slo_operator.observe.measure import PodKey
+from slo_operator.observe.measured import PodKey
 from slo_operator.observe.triton import TritonError
 from slo_tuner.settings import PodSettings
 

@@ -1,4 +1,5 @@
-"""`slo`, also `kubectl slo`: what the operator sees and does, from the status of its resources.
+"""`slo`, also `kubectl slo`: what the operator sees and does, from the status of its resources; and a diagnosis of any
+Triton from two saved metrics pages.
 
 Exit codes: 0 fine, 1 the answer is no (an SLO is missed), 2 bad input or no answer.
 Libraries are imported when a command runs, so that --help and mistakes answer at once.
@@ -26,6 +27,10 @@ examples:
   slo explain assistant -n serving     where the time goes, what would help, what was done
   slo history serving/assistant        the decisions, in the order they were taken
   kubectl get islo assistant -o yaml | slo explain -f -
+
+without a cluster and without the operator:
+  curl -s HOST:8002/metrics >a.prom; sleep 60; curl -s HOST:8002/metrics >b.prom
+  slo diagnose --before a.prom --after b.prom --seconds 60 --repository models --slo latency.p99=300ms
 """
 
 
@@ -33,7 +38,7 @@ def build_parser() -> argparse.ArgumentParser:
     """The whole command line; building it imports nothing heavy."""
     parser = argparse.ArgumentParser(
         prog="slo",
-        description="Shows what the InferenceSLO operator sees, concludes and does.",
+        description="Shows what the InferenceSLO operator sees, concludes and does; and diagnoses any Triton.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -75,7 +80,58 @@ def build_parser() -> argparse.ArgumentParser:
     )
     _resource(history)
     history.add_argument("-l", "--limit", type=_count, default=20, metavar="N", help="only the last N")
+
+    _diagnose(commands)
     return parser
+
+
+def _diagnose(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    diagnose = commands.add_parser(
+        "diagnose",
+        help="where latency comes from and what to change first, from two saved metrics pages",
+        description="Where the latency of a Triton comes from and what to change first. Needs no cluster: two metrics "
+        "pages, some time apart, under the load that you want to know about.",
+    )
+    pages = diagnose.add_argument_group("pages")
+    pages.add_argument(
+        "--before",
+        action="append",
+        required=True,
+        metavar="FILE",
+        help="the first page; again for each further pod",
+    )
+    pages.add_argument(
+        "--after", action="append", required=True, metavar="FILE", help="the second page, in pairs"
+    )
+    pages.add_argument(
+        "--seconds",
+        type=_seconds,
+        required=True,
+        metavar="S",
+        help="how much later the second page was taken",
+    )
+    diagnose.add_argument(
+        "--slo",
+        action="append",
+        default=[],
+        metavar="NAME=TARGET",
+        help="an objective, such as latency.p99=300ms; NAME is latency.p50, p90, p95, p99 or mean; may be repeated",
+    )
+    diagnose.add_argument(
+        "--repository", metavar="DIR", help="the model repository: settings and ensembles, for levers"
+    )
+    diagnose.add_argument("--gpus", type=_gpus, default=1, metavar="N", help="GPUs of one pod; default: 1")
+    diagnose.add_argument("--model", metavar="NAME", help="only this client-facing model")
+    diagnose.add_argument(
+        "-o", "--output", choices=("table", "json", "yaml"), default="table", help="default: table"
+    )
+
+
+def _gpus(text: str) -> int:
+    if not text.isdecimal() or int(text) > 64:
+        message = f"{text!r}: a whole number from 0 to 64"
+        raise argparse.ArgumentTypeError(message)
+    return int(text)
 
 
 def _resource(parser: argparse.ArgumentParser) -> None:
@@ -127,6 +183,11 @@ def _count(text: str) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return the exit code. argparse itself ends with 2 on a wrong command line."""
     options = build_parser().parse_args(arguments)
+
+    if options.command == "diagnose":
+        from slo_operator.cli import diagnose
+
+        return diagnose.run(options)
 
     from slo_operator.cli.commands import run
     from slo_operator.cli.source import SourceError

@@ -11,75 +11,42 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import StrEnum
 from string import Template
 
 from slo_operator.config import GatewayHistogramConfig
+from slo_operator.observe.measured import (
+    COMPUTE_SUMMARY,
+    COUNTERS,
+    PENDING,
+    REQUEST_SUMMARY,
+    Field,
+    PodField,
+)
 
 _ROW = "namespace, pod, model, version, gpu_uuid"
 
 
-class Field(StrEnum):
-    """What a model row's family fills."""
-
-    REQUESTS = "requests"
-    FAILURES = "failures"
-    EXECUTIONS = "executions"
-    INFERENCES = "inferences"
-    REQUEST_US = "request_us"
-    QUEUE_US = "queue_us"
-    COMPUTE_INPUT_US = "compute_input_us"
-    COMPUTE_INFER_US = "compute_infer_us"
-    COMPUTE_OUTPUT_US = "compute_output_us"
-    SUMMARY_COUNT = "summary_count"
-    PENDING = "pending"
-    PENDING_GROWTH = "pending_growth"
-
-
-class PodField(StrEnum):
-    """What a family fills for a whole pod or one of its GPUs."""
-
-    CPU_CORES = "cpu_cores"
-    CPU_THROTTLED = "cpu_throttled"
-    GPU_BUSY = "gpu_busy"
-    GPU_MEMORY_USED = "gpu_memory_used"
-    GPU_MEMORY_FREE = "gpu_memory_free"
-
-
 @dataclass(frozen=True, slots=True)
 class RowQuery:
-    """One family of a model's row; `cumulative` ones are counters and never negative."""
+    """One family of a model's row."""
 
     field: Field
     template: str
 
 
-def _counter(field: Field, family: str, extra: str = "") -> RowQuery:
-    return RowQuery(field, f"max by ({_ROW}{extra}) (increase({family}{{$scope}}[$window]))")
+def _counter(field: Field, extra: str = "") -> RowQuery:
+    return RowQuery(field, f"max by ({_ROW}{extra}) (increase({COUNTERS[field]}{{$scope}}[$window]))")
 
 
-#: Triton core's families (metrics guide; names checked on 2.51)
 TRITON_ROWS: tuple[RowQuery, ...] = (
-    _counter(Field.REQUESTS, "nv_inference_request_success"),
-    _counter(Field.FAILURES, "nv_inference_request_failure", ", reason"),
-    _counter(Field.EXECUTIONS, "nv_inference_exec_count"),
-    _counter(Field.INFERENCES, "nv_inference_count"),
-    _counter(Field.REQUEST_US, "nv_inference_request_duration_us"),
-    _counter(Field.QUEUE_US, "nv_inference_queue_duration_us"),
-    _counter(Field.COMPUTE_INPUT_US, "nv_inference_compute_input_duration_us"),
-    _counter(Field.COMPUTE_INFER_US, "nv_inference_compute_infer_duration_us"),
-    _counter(Field.COMPUTE_OUTPUT_US, "nv_inference_compute_output_duration_us"),
-    _counter(Field.SUMMARY_COUNT, "nv_inference_request_summary_us_count"),
-    RowQuery(Field.PENDING, f"max by ({_ROW}) (nv_inference_pending_request_count{{$scope}})"),
-    RowQuery(
-        Field.PENDING_GROWTH,
-        f"max by ({_ROW}) (delta(nv_inference_pending_request_count{{$scope}}[$window]))",
-    ),
+    *(_counter(field, ", reason" if field is Field.FAILURES else "") for field in COUNTERS),
+    RowQuery(Field.PENDING, f"max by ({_ROW}) ({PENDING}{{$scope}})"),
+    RowQuery(Field.PENDING_GROWTH, f"max by ({_ROW}) (delta({PENDING}{{$scope}}[$window]))"),
 )
 
 #: the server's own quantiles over the last 60 s, in microseconds
-REQUEST_QUANTILES = "max by (namespace, pod, model, quantile) (nv_inference_request_summary_us{$scope})"
-COMPUTE_QUANTILES = "max by (namespace, pod, model, quantile) (nv_inference_compute_infer_summary_us{$scope})"
+REQUEST_QUANTILES = f"max by (namespace, pod, model, quantile) ({REQUEST_SUMMARY}{{$scope}})"
+COMPUTE_QUANTILES = f"max by (namespace, pod, model, quantile) ({COMPUTE_SUMMARY}{{$scope}})"
 
 #: raw scrapes of one series per pod: scrape interval, coverage of the window, age of the last sample
 COVERAGE = 'nv_inference_request_success{$scope, model=~"$probes"}[$window]'

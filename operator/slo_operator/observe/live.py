@@ -8,15 +8,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from tritonclient.grpc.model_config_pb2 import ModelInstanceGroup
-
 from slo_operator.api.names import GRPC_PORT
-from slo_operator.observe.measure import PodKey
+from slo_operator.observe.measured import PodKey
 from slo_operator.observe.records import PodRecord
 from slo_operator.observe.triton import BatchStat, ConfigProto, Statistics, Triton, TritonError
-from slo_operator.render.model_config import settings_of
+from slo_operator.render.model_config import model_of
 from slo_tuner.settings import PodSettings
-from slo_tuner.snapshot import BatchTime, EnsembleStep, ModelConfig
+from slo_tuner.snapshot import BatchTime, ModelConfig
 
 CONFIG_TTL_S = 60.0
 STATS_HISTORY_S = 240.0
@@ -124,24 +122,6 @@ class LiveReader:
         models = {name: model_of(config, entry.gpus) for name, config in entry.configs.items()}
         batches = {name: batch_times(entry.stats, name) for name in models}
         return LivePod(dict(entry.configs), models, batches, entry.tracing, error)
-
-
-def model_of(config: ConfigProto, gpus: int) -> ModelConfig:
-    """A server's configuration in the tuner's terms; `gpus` of the pod."""
-    steps = tuple(
-        EnsembleStep(
-            step.model_name, tuple(sorted(step.input_map.values())), tuple(sorted(step.output_map.values()))
-        )
-        for step in config.ensemble_scheduling.step
-    )
-    return ModelConfig(
-        name=config.name,
-        settings=settings_of(config, gpus),
-        steps=steps,
-        uses_gpu=any(g.kind == ModelInstanceGroup.KIND_GPU for g in config.instance_group),
-        decoupled=config.model_transaction_policy.decoupled,
-        sequence_batching=config.HasField("sequence_batching"),
-    )
 
 
 def batch_times(history: deque[tuple[float, Statistics]], model: str) -> tuple[tuple[BatchTime, ...], float]:

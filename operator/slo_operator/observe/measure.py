@@ -10,23 +10,26 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 from typing import TypeVar
 
 from slo_operator.config import GatewayHistogramConfig
 from slo_operator.observe import catalogue
-from slo_operator.observe.catalogue import Field, PodField
 from slo_operator.observe.gateway import Gateway, read_gateway
+from slo_operator.observe.measured import (
+    MIN_SAMPLES,
+    Coverage,
+    Field,
+    Forwarded,
+    Measurements,
+    PodField,
+    PodKey,
+    RowKey,
+)
 from slo_operator.observe.prometheus import PrometheusError, Querier, RawSeries, Sample
 
-#: (namespace, pod)
-PodKey = tuple[str, str]
-#: (namespace, pod, model)
-RowKey = tuple[str, str, str]
-
-MIN_SAMPLES = 4
 MIN_WINDOW_S = 60.0
 MAX_WINDOW_S = 240.0
 #: before the scrape interval is known: four scrapes of a minute each
@@ -52,59 +55,6 @@ class Scope:
     block_seconds: float = 0.0
     targets_s: tuple[float, ...] = ()
     miss_seconds: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Coverage:
-    """How well a pod's scrapes cover the rate window.
-
-    window_s: the time that `increase` stands for on this pod (its extrapolation undone).
-    """
-
-    interval_s: float
-    window_s: float
-    age_s: float
-    samples: int
-
-    @property
-    def problem(self) -> str | None:
-        """Why rates of this pod must not be used; None when they may."""
-        if self.samples < MIN_SAMPLES:
-            return f"only {self.samples} samples in the window, {MIN_SAMPLES} are needed"
-        if self.age_s > max(3 * self.interval_s, 15.0):
-            return f"the last sample is {self.age_s:.0f} s old"
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class Forwarded:
-    """Requests of a moved stage on one pod within the window: answered by the pool, and computed in the pod after all;
-    and the seconds that the pool's answers took. `by_size`: answers and their seconds by the bytes that the request
-    stayed below, and whether it found an idle member."""
-
-    answered: float = 0.0
-    local: float = 0.0
-    seconds: float = 0.0
-    by_size: Mapping[tuple[float, bool], tuple[float, float]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Measurements:
-    """Everything Prometheus said in one tick; `failure` when it said nothing."""
-
-    at: float
-    window_s: float
-    failure: str | None = None
-    failed: Mapping[str, str] = field(default_factory=dict)
-    rows: Mapping[RowKey, Mapping[Field, float]] = field(default_factory=dict)
-    coverage: Mapping[PodKey, Coverage] = field(default_factory=dict)
-    quantiles: Mapping[RowKey, Mapping[float, float]] = field(default_factory=dict)
-    compute_quantiles: Mapping[RowKey, Mapping[float, float]] = field(default_factory=dict)
-    pods: Mapping[PodKey, Mapping[PodField, Mapping[str, float]]] = field(default_factory=dict)
-    gateways: tuple[Gateway, ...] = ()
-    forwarded: Mapping[RowKey, Forwarded] = field(default_factory=dict)
-    blocks: tuple[RawSeries, ...] = ()
-    misses: tuple[tuple[GatewayHistogramConfig, list[RawSeries]], ...] = ()
 
 
 def next_window(coverage: Iterable[Coverage]) -> float:

@@ -13,7 +13,8 @@ from slo_operator.config import GatewayHistogramConfig
 from slo_operator.observe.blocks import HISTORY_S, BlockStore
 from slo_operator.observe.cluster import ClusterState
 from slo_operator.observe.live import LivePod, LiveReader
-from slo_operator.observe.measure import FIRST_WINDOW_S, Measurements, PodKey, Scope, measure, next_window
+from slo_operator.observe.measure import FIRST_WINDOW_S, Scope, measure, next_window
+from slo_operator.observe.measured import Measurements, PodKey
 from slo_operator.observe.misses import GatewayStore, TracedMisses
 from slo_operator.observe.prometheus import Querier
 from slo_operator.observe.records import DeploymentRecord, PodRecord

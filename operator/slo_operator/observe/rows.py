@@ -6,12 +6,14 @@ Idleness is proven, never assumed: fresh scrapes that cover the window, flat cou
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
 
-from slo_operator.observe.catalogue import Field
-from slo_operator.observe.live import LivePod
-from slo_operator.observe.measure import Measurements
+from slo_operator.observe.measured import Field, Measurements
 from slo_tuner.signal import Idle, Signal, Unknown, Value
 from slo_tuner.snapshot import BatchTime, ModelConfig, ModelRow
+
+if TYPE_CHECKING:
+    from slo_operator.observe.live import LivePod
 
 _SOURCE = "Prometheus: nv_inference_*"
 _COMPUTE = (Field.COMPUTE_INPUT_US, Field.COMPUTE_INFER_US, Field.COMPUTE_OUTPUT_US)
@@ -41,7 +43,7 @@ def model_row(
     key = (namespace, pod, config.name)
     cover = measured.coverage.get((namespace, pod))
     fields = measured.rows.get(key, {})
-    problem = _problem(measured, namespace, pod)
+    problem = measured.row_problems.get(key) or _problem(measured, namespace, pod)
     window_s = cover.window_s if cover and cover.window_s > 0 else measured.window_s
     age_s = cover.age_s if cover else 0.0
 

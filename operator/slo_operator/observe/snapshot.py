@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from slo_operator.api.names import CONTAINER
 from slo_operator.api.spec import MIGPolicy, Pool, Server
 from slo_operator.api.to_tuner import pipelines_of
-from slo_operator.observe.catalogue import Field, PodField
 from slo_operator.observe.live import LivePod
-from slo_operator.observe.measure import Measurements, PodKey
+from slo_operator.observe.measured import Field, Measurements, PodField, PodKey
 from slo_operator.observe.records import DeploymentRecord, NodeRecord, PodRecord
 from slo_operator.observe.roles import with_gpu_users, with_roles
 from slo_operator.observe.rows import compute_s, model_row

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 
 from slo_operator.api.names import ANNOTATION_STAGES
 from slo_operator.api.stage_pool import PreprocessPool
-from slo_operator.observe.catalogue import Field
-from slo_operator.observe.measure import Forwarded, Measurements
+from slo_operator.observe.measured import Field, Forwarded, Measurements
 from slo_operator.observe.records import DeploymentRecord, PodRecord
 from slo_operator.observe.rows import compute_s
 from slo_tuner.signal import Signal, Unknown, Value

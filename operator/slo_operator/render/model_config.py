@@ -19,6 +19,7 @@ from google.protobuf import json_format, text_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
 
 from slo_operator.render.remote import remote_of, set_remote
+from slo_tuner import snapshot
 from slo_tuner.settings import Batching, ModelSettings
 
 #: backends whose instances run on the CPU unless the file says otherwise
@@ -59,6 +60,24 @@ def settings_of(config: ModelConfig, gpus: int = 0) -> ModelSettings:
         )
     instances = sum(_total(group, gpus) for group in _groups(config, gpus))
     return ModelSettings(instances, config.max_batch_size, batching, remote_of(config))
+
+
+def model_of(config: ModelConfig, gpus: int) -> snapshot.ModelConfig:
+    """A server's configuration in the tuner's terms; `gpus` of the pod."""
+    steps = tuple(
+        snapshot.EnsembleStep(
+            step.model_name, tuple(sorted(step.input_map.values())), tuple(sorted(step.output_map.values()))
+        )
+        for step in config.ensemble_scheduling.step
+    )
+    return snapshot.ModelConfig(
+        name=config.name,
+        settings=settings_of(config, gpus),
+        steps=steps,
+        uses_gpu=any(g.kind == ModelInstanceGroup.KIND_GPU for g in config.instance_group),
+        decoupled=config.model_transaction_policy.decoupled,
+        sequence_batching=config.HasField("sequence_batching"),
+    )
 
 
 def check_settings(config: ModelConfig, settings: ModelSettings) -> None:

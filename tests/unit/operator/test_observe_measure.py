@@ -8,10 +8,10 @@ import pytest
 
 from slo_operator.config import GatewayHistogramConfig
 from slo_operator.observe import catalogue
-from slo_operator.observe.catalogue import Field
 from slo_operator.observe.gateway import read_gateway
 from slo_operator.observe.live import LivePod, batch_times
-from slo_operator.observe.measure import Coverage, Measurements, Scope, measure, next_window
+from slo_operator.observe.measure import Scope, measure, next_window
+from slo_operator.observe.measured import Coverage, Field, Measurements
 from slo_operator.observe.prometheus import Prometheus, PrometheusError, RawSeries, Sample
 from slo_operator.observe.rows import model_row
 from slo_operator.observe.triton import BatchStat, Statistics

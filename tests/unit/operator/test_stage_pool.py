@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from slo_operator.api.stage_pool import PreprocessPool
-from slo_operator.observe.catalogue import Field
-from slo_operator.observe.measure import Forwarded, Measurements
+from slo_operator.observe.measured import Field, Forwarded, Measurements
 from slo_operator.observe.records import project_deployment, project_pod
 from slo_operator.observe.stage_pool import stage_pool_view
 from slo_tuner.decide import decide

@@ -113,7 +113,7 @@ def implausible(row: ModelRow, config: ModelConfig | None) -> str | None:
         return f"pod {row.pod}: {requests:.0f} requests took no time (latency counters off?)"
     if config is not None and config.decoupled and latency / requests < HANDOFF_FLOOR_S:
         return f"pod {row.pod}: {latency / requests * 1e6:.0f} us per request of a decoupled model is only the hand-off"
-    if not ensemble and config is not None:
+    if not ensemble and config is not None and config.settings_known:
         width = max(1, config.settings.instances) * max(1, config.settings.max_batch_size)
         ceiling = (row.window_s + compute / requests) * width * 1.1
         if compute > ceiling:
@@ -166,12 +166,13 @@ def _sum(
         total([r.compute_output_s for r in rows]),
     )
     instances = pods * max(1, config.settings.instances) if config is not None else pods
+    counted = config is None or config.settings_known
     busy: float | None = None
     exact = False
-    if batches:
+    if batches and counted:
         busy = math.fsum(b.executions * b.mean_s for b in batches) / (window * instances)
         exact = True
-    elif executions > 0 and not (config is not None and config.is_ensemble):
+    elif executions > 0 and counted and not (config is not None and config.is_ensemble):
         busy = executions * sum(compute) / executed / (window * instances)
     pending = [number(r.pending) for r in rows]
     return ModelTimes(

@@ -1,0 +1,125 @@
+"""`slo diagnose`: reads pages and repository, asks for the diagnosis, prints it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from slo_operator.cli.main import BAD_INPUT, NO, OK
+from slo_operator.offline.diagnose import Question, diagnose, missed
+from slo_operator.offline.exposition import Page, read
+from slo_operator.offline.pages import Pair, Remark, measurements, models_of, wanted
+from slo_tuner.objectives import Objective
+
+_LEVELS: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "mean": None}
+_METRICS: Final = {
+    "latency": "latency",
+    "ttft": "timeToFirstToken",
+    "timeToFirstToken": "timeToFirstToken",
+    "itl": "interTokenLatency",
+    "interTokenLatency": "interTokenLatency",
+}
+_TARGET: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(us|ms|s)")
+_PER_SECOND: Final = {"us": 1e6, "ms": 1e3, "s": 1.0}
+
+
+class InputError(Exception):
+    """Input that nothing can be said about; the message names it and says what is right."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Carry out the command; return its exit code."""
+    try:
+        found = diagnose(_question(options))
+    except InputError as error:
+        print(f"slo diagnose: {error}", file=sys.stderr)
+        return BAD_INPUT
+    _print(found, options.output)
+    return NO if missed(found) else OK
+
+
+def _question(options: argparse.Namespace) -> Question:
+    if len(options.before) != len(options.after):
+        raise InputError(
+            f"{len(options.before)} --before and {len(options.after)} --after: give them in pairs"
+        )
+    objectives = tuple(objective(text) for text in options.slo)
+    pairs = [
+        Pair(f"pod-{n}", _page(first), _page(second))
+        for n, (first, second) in enumerate(zip(options.before, options.after, strict=True), 1)
+    ]
+    measured, remarks = measurements(pairs, options.seconds)
+    names = models_of(pairs)
+    if options.model is not None and options.model not in names:
+        raise InputError(f"--model {options.model}: the second page has {', '.join(names)}")
+    models = None
+    if options.repository is not None:
+        models, broken = _repository(Path(options.repository), options.gpus)
+        remarks = (*remarks, *broken)
+    return Question(
+        measured, [p.pod for p in pairs], names, remarks, models, objectives, options.model, options.gpus
+    )
+
+
+def objective(text: str) -> Objective:
+    """`latency.p99=300ms`. Raises InputError that says what is right."""
+    name, _, target = text.partition("=")
+    metric, _, level = name.partition(".")
+    amount = _TARGET.fullmatch(target)
+    if metric not in _METRICS or level not in _LEVELS:
+        raise InputError(
+            f"--slo {text}: the name is latency, ttft or itl, with .p50, .p90, .p95, .p99 or .mean"
+        )
+    if amount is None or float(amount[1]) <= 0:
+        raise InputError(f"--slo {text}: the target is a time such as 300ms, 1.5s or 800us")
+    return Objective(_METRICS[metric], _LEVELS[level], float(amount[1]) / _PER_SECOND[amount[2]])
+
+
+def _page(name: str) -> Page:
+    try:
+        with Path(name).open(encoding="utf-8", errors="replace") as lines:
+            page = read(lines, wanted)
+    except OSError as error:
+        raise InputError(f"{name}: {error.strerror}") from None
+    if not page.samples:
+        what = (
+            f"{page.odd_lines} of its {page.lines} lines are no samples"
+            if page.odd_lines
+            else "other families"
+        )
+        raise InputError(f"{name}: no nv_inference_… counters of Triton in it ({what})")
+    return page
+
+
+def _repository(folder: Path, gpus: int) -> tuple[dict[str, Any], list[Remark]]:
+    # Triton's schema comes with its client, which takes a while to load
+    from slo_operator.offline.repository import read_repository
+
+    try:
+        found = read_repository(folder, gpus)
+    except OSError as error:
+        raise InputError(f"--repository {folder}: {error.strerror}") from None
+    if not found.models and not found.broken:
+        raise InputError(f"--repository {folder}: no folder in it has a config.pbtxt")
+    broken = [
+        Remark("BrokenConfiguration", f"{file}: {why}", file.parent.name)
+        for file, why in found.broken.items()
+    ]
+    return dict(found.models), broken
+
+
+def _print(found: dict[str, Any], form: str) -> None:
+    if form == "json":
+        print(json.dumps(found, indent=1))
+    elif form == "yaml":
+        import yaml
+
+        print(yaml.safe_dump(found, sort_keys=False, allow_unicode=True), end="")
+    else:
+        from slo_operator.cli.diagnosis_table import show
+
+        show(found)

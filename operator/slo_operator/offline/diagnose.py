@@ -1,0 +1,291 @@
+"""From measurements to a diagnosis: the same assessment that the loop makes, told as plain values."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from slo_operator.observe.measured import Field, Measurements
+from slo_operator.observe.roles import with_gpu_users, with_roles
+from slo_operator.observe.rows import compute_s, model_row
+from slo_operator.offline.pages import NAMESPACE, Remark
+from slo_operator.offline.structure import clients_models, guessed, unknown
+from slo_tuner.assess import Picture, assess
+from slo_tuner.attainment import usable_grid
+from slo_tuner.decision import Assessment, BottleneckReason, Breakdown, LeverAdvice, ObjectiveState
+from slo_tuner.diagnosis.rows import ModelTimes, number
+from slo_tuner.memory import ServerMemory
+from slo_tuner.objectives import Objective
+from slo_tuner.policy import Policy
+from slo_tuner.settings import ModelSettings, PodSettings
+from slo_tuner.signal import Idle, Unknown
+from slo_tuner.snapshot import ModelConfig, Pipeline, PodView, PoolView, ServerView
+
+#: how far levers may go where nobody declared limits: as in the resource's defaults
+MAX_BATCH, MAX_DELAY_US, MAX_PROCESSES = 128, 10_000, 8
+NO_SETTINGS: Final = "how many instances the models have is not known: give --repository"
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked. `models`: configurations by name, empty when there is no repository; `only`: this client-facing
+    model; `gpus` of one server."""
+
+    measured: Measurements
+    pods: Sequence[str]
+    names: Sequence[str]
+    warnings: Sequence[Remark] = ()
+    models: Mapping[str, ModelConfig] | None = None
+    objectives: Sequence[Objective] = ()
+    only: str | None = None
+    gpus: int = 1
+
+
+def diagnose(question: Question) -> Json:
+    """`{"window_s", "models": [...]}`; what is not known is None."""
+    models, warnings = _configurations(question)
+    view = _view(question, models)
+    known = question.models is not None
+    settings = {name: config.settings for name, config in models.items()} if known else {}
+    picture = assess(
+        view, PoolView("", 0, 0), ServerMemory(stable=settings), Policy(), settings, question.measured.at
+    )
+    told = [*question.warnings, *warnings, *_unknown_members(picture, view)]
+    found = [_model(picture, view, p, told, known) for p in view.pipelines]
+    return {"window_s": round(question.measured.window_s, 3), "models": found}
+
+
+def missed(diagnosis: Json) -> bool:
+    """Whether an objective of some model is missed."""
+    return any(slo["state"] == "missed" for model in diagnosis["models"] for slo in model["slo"])
+
+
+def _configurations(question: Question) -> tuple[dict[str, ModelConfig], list[Remark]]:
+    """What is known of the models' configurations, and what is not."""
+    if question.models is not None:
+        words = "{0} has counters, but no configuration in the repository: its settings are not known"
+        missing = [name for name in question.names if name not in question.models]
+        return dict(question.models), [Remark("NoConfiguration", words.format(m), m) for m in missing]
+    rows: dict[str, dict[Field, float]] = defaultdict(dict)
+    for (_, _, model), fields in question.measured.rows.items():
+        for name, value in fields.items():
+            rows[model][name] = rows[model].get(name, 0.0) + value
+    guess = guessed(rows)
+    if not guess:
+        return {}, [
+            Remark("StructureUnknown", "which models form a pipeline is not known: give --repository")
+        ]
+    told = []
+    for top, config in guess.items():
+        if config.steps:
+            members = " → ".join(step.model for step in config.steps)
+            words = f"{top} is taken for an ensemble of {members}, by counts and names: give --repository"
+            told.append(Remark("StructureInferred", words, top))
+    return guess, told
+
+
+def _view(question: Question, models: Mapping[str, ModelConfig]) -> ServerView:
+    measured = question.measured
+    served = {model for _, _, model in (*measured.rows, *measured.row_problems)}
+    everything = {name: unknown(name) for name in question.names if name in served} | dict(models)
+    names = [n for n in clients_models(everything) if n in served and question.only in (None, n)]
+    times = compute_s(measured, NAMESPACE, question.pods)
+    pipelines = tuple(
+        with_roles(
+            Pipeline(
+                model=name,
+                preprocess=(),
+                forward=(),
+                postprocess=(),
+                objectives=tuple(question.objectives),
+                max_batch_size=MAX_BATCH,
+                max_queue_delay_us=MAX_DELAY_US,
+                max_preprocess_instances=MAX_PROCESSES,
+                window_s=measured.window_s,
+            ),
+            everything,
+            times,
+        )
+        for name in names
+    )
+    known = with_gpu_users(models, pipelines) if question.gpus else dict(models)
+    settings = {name: config.settings for name, config in known.items()}
+    pods = tuple(
+        PodView(pod, ready=True, terminating=False, started=0.0, gpus=question.gpus, settings=settings)
+        for pod in question.pods
+    )
+    return ServerView(
+        namespace=NAMESPACE,
+        resource="",
+        name="",
+        pool="",
+        gpus_per_replica=question.gpus,
+        min_replicas=len(pods),
+        max_replicas=len(pods),
+        desired_replicas=len(pods),
+        managed=False,
+        pods=pods,
+        models=known,
+        pipelines=pipelines,
+        rows=tuple(
+            model_row(measured, NAMESPACE, pod, config, known, None)
+            for pod in question.pods
+            for config in everything.values()
+            if config.name in served
+        ),
+    )
+
+
+def _unknown_members(picture: Picture, view: ServerView) -> Iterator[Remark]:
+    """Why a model's numbers are not believed."""
+    for name, times in picture.context.times.items():
+        if isinstance(times, Unknown) and any(row.model == name for row in view.rows):
+            yield Remark("MetricsUnreliable", times.reason, name)
+
+
+def _model(
+    picture: Picture, view: ServerView, pipeline: Pipeline, warnings: Sequence[Remark], known: bool
+) -> Json:
+    times = picture.context.times[pipeline.model]
+    assessment = picture.assessment
+    active = times if isinstance(times, ModelTimes) else None
+    members = {pipeline.model, *pipeline.preprocess, *pipeline.forward, *pipeline.postprocess}
+    breakdown = next((b for b in assessment.breakdowns if b.model == pipeline.model), None)
+    return {
+        "model": pipeline.model,
+        "state": "active" if active else "idle" if isinstance(times, Idle) else "unknown",
+        "rate_rps": _rate(view, pipeline.model),
+        # where nothing finished, requests have waited for the whole window so far, and nobody knows how long yet
+        "mean_latency_ms": _ms(active.latency_s) if active and active.requests > 0 else None,
+        "p99": _p99(view, pipeline.model),
+        "mean_batch": _mean_batch(picture, pipeline),
+        "breakdown": _breakdown(breakdown, known),
+        "bottleneck": _bottleneck(assessment, pipeline, breakdown, known),
+        "levers": [_lever(advice, view, known) for advice in assessment.levers],
+        "measurable": _measurable(view, pipeline, active is not None),
+        "slo": [_slo(one) for one in assessment.objectives if one.model == pipeline.model],
+        "warnings": [
+            {"code": w.code, "message": w.message} for w in warnings if not w.model or w.model in members
+        ],
+    }
+
+
+def _rate(view: ServerView, model: str) -> float | None:
+    """Requests per second over all servers; counted even where their times cannot be believed."""
+    total = 0.0
+    for row in (r for r in view.rows if r.model == model):
+        finished = 0.0 if isinstance(row.requests, Idle) else number(row.requests)
+        if finished is None:
+            return None
+        total += finished / row.window_s
+    return _rounded(total)
+
+
+def _breakdown(found: Breakdown | None, known: bool) -> list[Json]:
+    """Without settings a batching delay cannot be told from waiting for an instance: both are `queue` then."""
+    if found is None:
+        return []
+    return [
+        {
+            "stage": "queue" if one.kind == "busy_wait" and not known else one.kind,
+            "model": one.model,
+            "ms": _ms(one.mean_s),
+            "share": round(one.share, 4),
+        }
+        for one in found.stages
+    ]
+
+
+def _bottleneck(
+    assessment: Assessment, pipeline: Pipeline, breakdown: Breakdown | None, known: bool
+) -> Json | None:
+    found = assessment.bottleneck
+    if found is None:
+        return None
+    if not known:
+        waits = [one for one in (breakdown.stages if breakdown else ()) if one.kind == "busy_wait"]
+        most = max(waits, key=lambda one: one.mean_s, default=None)
+        where = f"requests wait most for {most.model}, {_ms(most.mean_s):g} ms; " if most else ""
+        return {"reason": BottleneckReason.UNEXPLAINED.value, "message": where + NO_SETTINGS, "evidence": {}}
+    return {"reason": found.reason.value, "message": found.message, "evidence": dict(found.evidence)}
+
+
+def _lever(advice: LeverAdvice, view: ServerView, known: bool) -> Json:
+    verdict = advice.verdict.value.lower()
+    return {
+        "lever": advice.lever,
+        "verdict": verdict,
+        "why": advice.why if known or verdict != "ineligible" else NO_SETTINGS,
+        "setting": _setting(advice.settings, view) or None,
+    }
+
+
+def _setting(settings: PodSettings, view: ServerView) -> dict[str, str]:
+    """What to write into each model's configuration."""
+    return {name: written(wanted, view.models.get(name)) for name, wanted in sorted(settings.items())}
+
+
+def written(wanted: ModelSettings, config: ModelConfig | None) -> str:
+    """The part of a config.pbtxt that a lever sets, where it differs from the present one."""
+    now = config.settings if config is not None else None
+    lines = []
+    if now is None or now.max_batch_size != wanted.max_batch_size:
+        lines.append(f"max_batch_size: {wanted.max_batch_size}")
+    if now is None or now.instances != wanted.instances:
+        lines.append(f"instance_group [ {{ count: {wanted.instances} }} ]")
+    if wanted.batching is not None and (now is None or now.batching != wanted.batching):
+        lines.append(f"dynamic_batching {{ max_queue_delay_microseconds: {wanted.batching.delay_us} }}")
+    return "\n".join(lines)
+
+
+def _p99(view: ServerView, model: str) -> Json:
+    """The server's own p99; of several servers the worst one's, which that of all cannot be above."""
+    seen = [dict(grid).get(0.99) for r in view.rows if r.model == model if (grid := usable_grid(r.quantiles))]
+    values = [value for value in seen if value is not None]
+    if not values or len(values) < len(view.pods):
+        return {"ms": None, "source": None, "kind": "unknown"}
+    kind = "value" if len(values) == 1 else "bound"
+    return {"ms": _ms(max(values)), "source": "nv_inference_request_summary_us", "kind": kind}
+
+
+def _measurable(view: ServerView, pipeline: Pipeline, active: bool) -> Json:
+    """By which family each kind of objective could be told; None where by none."""
+    rows = [r for r in view.rows if r.model == pipeline.model]
+    levels = [{level for level, _ in usable_grid(r.quantiles)} for r in rows]
+    common = set.intersection(*levels) if levels else set()
+    found: Json = {"latency.mean": {"by": "nv_inference_request_duration_us" if active else None}}
+    for level, name in ((0.5, "p50"), (0.9, "p90"), (0.95, "p95"), (0.99, "p99")):
+        found[f"latency.{name}"] = {"by": "nv_inference_request_summary_us" if level in common else None}
+    return found
+
+
+def _slo(one: ObjectiveState) -> Json:
+    states = {"Met": "met", "Missed": "missed", "Undecided": "undecided"}
+    return {
+        "objective": one.objective,
+        "target": _ms(one.target_s),
+        "observed": None if one.observed_s is None else _ms(one.observed_s),
+        "state": states.get(one.state.value, "unknown"),
+        "message": one.message,
+    }
+
+
+def _mean_batch(picture: Picture, pipeline: Pipeline) -> float | None:
+    for name in pipeline.forward:
+        times = picture.context.times.get(name)
+        if isinstance(times, ModelTimes) and times.executions > 0:
+            return round(times.batch_items, 2)
+    return None
+
+
+def _ms(seconds: float) -> float:
+    return _rounded(1e3 * seconds)
+
+
+def _rounded(value: float) -> float:
+    """Four significant digits."""
+    return float(f"{value:.4g}")

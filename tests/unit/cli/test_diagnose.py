@@ -1,0 +1,141 @@
+"""`slo diagnose` as people run it: files in, an answer and an exit code out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from slo_operator.cli.diagnose import InputError, objective
+from slo_operator.cli.main import main
+from slo_tuner.objectives import Objective
+from tests.unit.offline.pages import nothing, text
+from tests.unit.offline.test_diagnose import STARVED
+
+QUANTILES = {"chat": {"0.5": 200e3, "0.9": 500e3, "0.99": 700e3}}
+CONFIGS = {
+    "preprocessing": 'backend: "python"\nmax_batch_size: 16\n',
+    "forward": 'backend: "python"\nmax_batch_size: 16\ninstance_group [ { count: 4 kind: KIND_CPU } ]\n',
+    "postprocessing": 'backend: "python"\nmax_batch_size: 16\n',
+    "chat": """
+platform: "ensemble"
+max_batch_size: 16
+ensemble_scheduling {
+  step [
+    { model_name: "preprocessing" input_map { key: "P" value: "PROMPT" } output_map { key: "I" value: "ids" } },
+    { model_name: "forward" input_map { key: "I" value: "ids" } output_map { key: "O" value: "out" } },
+    { model_name: "postprocessing" input_map { key: "O" value: "out" } output_map { key: "T" value: "TEXT" } }
+  ]
+}
+""",
+}
+
+
+@pytest.fixture
+def pages(tmp_path: Path) -> list[str]:
+    """The options that name two good pages."""
+    (tmp_path / "a.prom").write_text(text(nothing(STARVED)))
+    (tmp_path / "b.prom").write_text(text(STARVED, QUANTILES))
+    return ["--before", str(tmp_path / "a.prom"), "--after", str(tmp_path / "b.prom"), "--seconds", "60"]
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> str:
+    for name, config in CONFIGS.items():
+        (tmp_path / "models" / name).mkdir(parents=True)
+        (tmp_path / "models" / name / "config.pbtxt").write_text(config)
+    return str(tmp_path / "models")
+
+
+def run(*arguments: str) -> int:
+    return main(["diagnose", *arguments])
+
+
+def test_the_table_says_where_the_time_goes_and_what_to_write(
+    pages: list[str], repository: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*pages, "--repository", repository, "--slo", "latency.p99=300ms") == 1
+    said = capsys.readouterr().out
+    assert "20 requests/s, mean 262 ms, p99 700 ms" in said
+    assert "latency.p99  700 ms of 300 ms  missed" in said
+    assert "waiting for an instance  preprocessing   100 ms  38%  █" in said
+    assert "bottleneck: PreprocessStarved" in said
+    assert "preprocessing: instance_group [ { count: " in said
+
+
+def test_json_and_yaml_say_the_same(
+    pages: list[str], repository: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*pages, "--repository", repository, "-o", "json") == 0, (
+        "nothing is missed where nothing is asked"
+    )
+    first = json.loads(capsys.readouterr().out)
+    assert run(*pages, "--repository", repository, "-o", "yaml") == 0
+    assert yaml.safe_load(capsys.readouterr().out) == first
+    assert [model["model"] for model in first["models"]] == ["chat"]
+
+
+def test_one_model_may_be_asked_for(pages: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*pages, "--model", "chat", "-o", "json") == 0
+    assert [m["model"] for m in json.loads(capsys.readouterr().out)["models"]] == ["chat"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            ["--model", "chatt"],
+            "--model chatt: the second page has preprocessing, forward, postprocessing, chat",
+        ),
+        (["--slo", "p99=300ms"], "--slo p99=300ms: the name is latency, ttft or itl, with .p50"),
+        (["--slo", "latency.p99=300"], "the target is a time such as 300ms"),
+        (["--slo", "latency.p99=0ms"], "the target is a time such as 300ms"),
+        (["--repository", "/nowhere"], "--repository /nowhere: No such file or directory"),
+        (["--before", "/nowhere"], "2 --before and 1 --after: give them in pairs"),
+        (["--before", "/nowhere", "--after", "/nowhere"], "/nowhere: No such file or directory"),
+    ],
+)
+def test_bad_input_is_named_with_what_is_right(
+    change: list[str], words: str, pages: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*pages, *change) == 2
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", ["", "<html>404 not found</html>\n", "process_cpu_seconds_total 3\n"])
+def test_a_page_without_triton_s_counters_is_no_input(
+    content: str, tmp_path: Path, pages: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.prom").write_text(content)
+    assert run(*pages) == 2
+    assert "a.prom: no nv_inference_… counters of Triton in it" in capsys.readouterr().err
+
+
+def test_a_broken_configuration_is_a_warning_with_its_line(
+    pages: list[str], repository: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (Path(repository) / "forward" / "config.pbtxt").write_text("max_batch_size: ${size}\n")
+    assert run(*pages, "--repository", repository, "-o", "json") == 0
+    (chat,) = json.loads(capsys.readouterr().out)["models"]
+    broken = next(one for one in chat["warnings"] if one["code"] == "BrokenConfiguration")
+    assert "forward/config.pbtxt: line 1: " in broken["message"]
+
+
+@pytest.mark.parametrize(
+    ("given", "objective_"),
+    [
+        ("latency.p99=300ms", Objective("latency", 0.99, 0.3)),
+        ("latency.mean=1.5s", Objective("latency", None, 1.5)),
+        ("itl.p95=50ms", Objective("interTokenLatency", 0.95, 0.05)),
+        ("timeToFirstToken.p50=800us", Objective("timeToFirstToken", 0.5, 0.0008)),
+    ],
+)
+def test_an_objective_is_a_name_and_a_time(given: str, objective_: Objective) -> None:
+    assert objective(given) == objective_
+
+
+def test_an_objective_of_another_kind_is_refused() -> None:
+    with pytest.raises(InputError, match=r"--slo cost\.p99=1ms"):
+        objective("cost.p99=1ms")
