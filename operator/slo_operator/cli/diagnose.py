@@ -6,8 +6,13 @@ import argparse
 import json
 import re
 import sys
+import time
+from collections.abc import Iterable
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 from slo_operator.cli.main import BAD_INPUT, NO, OK
 from slo_operator.offline.diagnose import Question, diagnose, missed
@@ -23,6 +28,8 @@ _METRICS: Final = {
     "itl": "interTokenLatency",
     "interTokenLatency": "interTokenLatency",
 }
+#: a metrics page that takes longer than this does not come
+FETCH_S: Final = 10.0
 _TARGET: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(us|ms|s)")
 _PER_SECOND: Final = {"us": 1e6, "ms": 1e3, "s": 1.0}
 
@@ -43,16 +50,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _question(options: argparse.Namespace) -> Question:
-    if len(options.before) != len(options.after):
-        raise InputError(
-            f"{len(options.before)} --before and {len(options.after)} --after: give them in pairs"
-        )
     objectives = tuple(objective(text) for text in options.slo)
-    pairs = [
-        Pair(f"pod-{n}", _page(first), _page(second))
-        for n, (first, second) in enumerate(zip(options.before, options.after, strict=True), 1)
-    ]
-    measured, remarks = measurements(pairs, options.seconds)
+    pairs, seconds = _live(options) if options.url else _saved(options)
+    measured, remarks = measurements(pairs, seconds)
     names = models_of(pairs)
     if options.model is not None and options.model not in names:
         raise InputError(f"--model {options.model}: the second page has {', '.join(names)}")
@@ -63,6 +63,33 @@ def _question(options: argparse.Namespace) -> Question:
     return Question(
         measured, [p.pod for p in pairs], names, remarks, models, objectives, options.model, options.gpus
     )
+
+
+def _saved(options: argparse.Namespace) -> tuple[list[Pair], float]:
+    if not options.before and not options.after:
+        raise InputError("give two saved pages (--before, --after, --seconds), or --url")
+    if len(options.before) != len(options.after):
+        raise InputError(
+            f"{len(options.before)} --before and {len(options.after)} --after: give them in pairs"
+        )
+    if options.seconds is None:
+        raise InputError("--seconds is missing: how much later the second page was taken")
+    several = zip(options.before, options.after, strict=True)
+    pairs = [Pair(f"pod-{n}", _file(first), _file(second)) for n, (first, second) in enumerate(several, 1)]
+    return pairs, options.seconds
+
+
+def _live(options: argparse.Namespace) -> tuple[list[Pair], float]:
+    """Every URL twice, `window` seconds apart; the time that lay between is measured."""
+    if options.before or options.after or options.seconds is not None:
+        raise InputError("--url asks running servers: it does not go with --before, --after or --seconds")
+    began = time.monotonic()
+    first = [_fetched(url) for url in options.url]
+    time.sleep(max(0.0, options.window - (time.monotonic() - began)))
+    again = time.monotonic()
+    second = [_fetched(url) for url in options.url]
+    pairs = [Pair(urlsplit(u).netloc, a, b) for u, a, b in zip(options.url, first, second, strict=True)]
+    return pairs, again - began
 
 
 def objective(text: str) -> Objective:
@@ -79,12 +106,26 @@ def objective(text: str) -> Objective:
     return Objective(_METRICS[metric], _LEVELS[level], float(amount[1]) / _PER_SECOND[amount[2]])
 
 
-def _page(name: str) -> Page:
+def _file(name: str) -> Page:
     try:
         with Path(name).open(encoding="utf-8", errors="replace") as lines:
-            page = read(lines, wanted)
+            return _page(name, lines)
     except OSError as error:
         raise InputError(f"{name}: {error.strerror}") from None
+
+
+def _fetched(url: str) -> Page:
+    if urlsplit(url).scheme not in ("http", "https"):
+        raise InputError(f"--url {url}: an address such as http://HOST:8002/metrics is needed")
+    try:
+        with urlopen(url, timeout=FETCH_S) as answer:  # noqa: S310 - http or https, checked above
+            return _page(url, (line.decode("utf-8", "replace") for line in answer))
+    except (OSError, HTTPException, ValueError) as error:
+        raise InputError(f"--url {url}: {error}") from None
+
+
+def _page(name: str, lines: Iterable[str]) -> Page:
+    page = read(lines, wanted)
     if not page.samples:
         what = (
             f"{page.odd_lines} of its {page.lines} lines are no samples"

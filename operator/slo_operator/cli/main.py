@@ -88,27 +88,30 @@ def build_parser() -> argparse.ArgumentParser:
 def _diagnose(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     diagnose = commands.add_parser(
         "diagnose",
-        help="where latency comes from and what to change first, from two saved metrics pages",
+        help="where latency comes from and what to change first, from two metrics pages",
         description="Where the latency of a Triton comes from and what to change first. Needs no cluster: two metrics "
-        "pages, some time apart, under the load that you want to know about.",
+        "pages, some time apart, under the load that you want to know about; saved ones, or a URL to ask twice.",
     )
-    pages = diagnose.add_argument_group("pages")
+    pages = diagnose.add_argument_group("saved pages")
     pages.add_argument(
         "--before",
         action="append",
-        required=True,
+        default=[],
         metavar="FILE",
         help="the first page; again for each further pod",
     )
     pages.add_argument(
-        "--after", action="append", required=True, metavar="FILE", help="the second page, in pairs"
+        "--after", action="append", default=[], metavar="FILE", help="the second page, in pairs"
     )
     pages.add_argument(
-        "--seconds",
-        type=_seconds,
-        required=True,
-        metavar="S",
-        help="how much later the second page was taken",
+        "--seconds", type=_seconds, metavar="S", help="how much later the second page was taken"
+    )
+    live = diagnose.add_argument_group("pages of running servers")
+    live.add_argument(
+        "--url", action="append", default=[], help="http://HOST:8002/metrics; again for each further pod"
+    )
+    live.add_argument(
+        "--window", type=_seconds, default=60.0, metavar="S", help="seconds between two looks; default: 60"
     )
     diagnose.add_argument(
         "--slo",
@@ -164,7 +167,7 @@ def _common() -> argparse.ArgumentParser:
 
 def _seconds(text: str) -> float:
     try:
-        seconds = float(text)
+        seconds = float(text.removesuffix("s"))
     except ValueError:
         seconds = 0.0
     if not 1 <= seconds <= 3600:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import http.server
 import json
+import threading
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import yaml
@@ -77,6 +80,32 @@ def test_json_and_yaml_say_the_same(
     assert [model["model"] for model in first["models"]] == ["chat"]
 
 
+class Growing(http.server.BaseHTTPRequestHandler):
+    """A server whose first page has nothing and whose second one has a minute's requests."""
+
+    pages: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(self.pages.pop(0).encode())
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's
+        pass
+
+
+def test_a_running_server_is_asked_twice(capsys: pytest.CaptureFixture[str]) -> None:
+    Growing.pages = [text(nothing(STARVED)), text(STARVED)]
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Growing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/metrics"
+        assert run("--url", url, "--window", "1s", "-o", "json") == 0
+        server.shutdown()
+    found = json.loads(capsys.readouterr().out)
+    assert found["window_s"] == pytest.approx(1.0, abs=0.5)
+    assert found["models"][0]["mean_latency_ms"] == 262
+
+
 def test_one_model_may_be_asked_for(pages: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(*pages, "--model", "chat", "-o", "json") == 0
     assert [m["model"] for m in json.loads(capsys.readouterr().out)["models"]] == ["chat"]
@@ -93,6 +122,7 @@ def test_one_model_may_be_asked_for(pages: list[str], capsys: pytest.CaptureFixt
         (["--slo", "latency.p99=300"], "the target is a time such as 300ms"),
         (["--slo", "latency.p99=0ms"], "the target is a time such as 300ms"),
         (["--repository", "/nowhere"], "--repository /nowhere: No such file or directory"),
+        (["--url", "http://127.0.0.1:1/metrics"], "--url asks running servers: it does not go with --before"),
         (["--before", "/nowhere"], "2 --before and 1 --after: give them in pairs"),
         (["--before", "/nowhere", "--after", "/nowhere"], "/nowhere: No such file or directory"),
     ],
@@ -101,6 +131,22 @@ def test_bad_input_is_named_with_what_is_right(
     change: list[str], words: str, pages: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(*pages, *change) == 2
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ([], "give two saved pages (--before, --after, --seconds), or --url"),
+        (["--before", "a", "--after", "b"], "--seconds is missing"),
+        (["--url", "file:///etc/passwd"], "an address such as http://HOST:8002/metrics is needed"),
+        (["--url", "http://127.0.0.1:1/metrics"], "--url http://127.0.0.1:1/metrics: "),
+    ],
+)
+def test_without_pages_there_is_one_clear_line(
+    given: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*given) == 2
     assert words in capsys.readouterr().err
 
 
