@@ -31,6 +31,7 @@ examples:
 without a cluster and without the operator:
   curl -s HOST:8002/metrics >a.prom; sleep 60; curl -s HOST:8002/metrics >b.prom
   slo diagnose --before a.prom --after b.prom --seconds 60 --repository models --slo latency.p99=300ms
+  slo lint models
 """
 
 
@@ -82,6 +83,7 @@ def build_parser() -> argparse.ArgumentParser:
     history.add_argument("-l", "--limit", type=_count, default=20, metavar="N", help="only the last N")
 
     _diagnose(commands)
+    _lint(commands)
     return parser
 
 
@@ -128,6 +130,33 @@ def _diagnose(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     diagnose.add_argument(
         "-o", "--output", choices=("table", "json", "yaml"), default="table", help="default: table"
     )
+
+
+def _lint(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    lint = commands.add_parser(
+        "lint",
+        help="what is wrong in config.pbtxt files and whole model repositories",
+        description="Reads Triton's configurations and says what a server would refuse, and what does not do what it "
+        "seems to. Changes nothing. Exit code 1 when there is an error.",
+    )
+    lint.add_argument("path", nargs="+", help="a config.pbtxt, a model's folder or a repository's")
+    lint.add_argument(
+        "--slo", action="append", default=[], metavar="NAME=TARGET", help="such as latency.p99=300ms"
+    )
+    lint.add_argument("--cpus", type=_amount, metavar="N", help="cores of one server")
+    lint.add_argument("--shm", type=_amount, metavar="MIB", help="size of its /dev/shm")
+    lint.add_argument("-o", "--output", choices=("table", "json"), default="table", help="default: table")
+
+
+def _amount(text: str) -> float:
+    try:
+        amount = float(text)
+    except ValueError:
+        amount = 0.0
+    if not 0 < amount < 1e9:
+        message = f"{text!r}: a number above 0"
+        raise argparse.ArgumentTypeError(message)
+    return amount
 
 
 def _gpus(text: str) -> int:
@@ -191,6 +220,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from slo_operator.cli import diagnose
 
         return diagnose.run(options)
+    if options.command == "lint":
+        from slo_operator.cli import lint
+
+        return lint.run(options)
 
     from slo_operator.cli.commands import run
     from slo_operator.cli.source import SourceError
