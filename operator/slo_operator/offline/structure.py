@@ -25,6 +25,8 @@ _STREAMED: Final = 1.5
 _LEAST: Final = 0.9
 #: sums agree within this; of more models than this not every set is tried
 _CLOSE, _MOST = 0.03, 10
+#: with more than these on one server sums agree by chance
+_MOST_MODELS: Final = 64
 _OWN_QUEUE: Final = 0.002
 
 Rows = Mapping[str, Mapping[Field, float]]
@@ -44,8 +46,12 @@ def clients_models(models: Mapping[str, ModelConfig]) -> tuple[str, ...]:
 def guessed(rows: Rows) -> dict[str, ModelConfig]:
     """Configurations of ensembles and their members as counts and names suggest; empty where nothing does."""
     busy = [name for name in rows if _requests(rows[name]) > 0]
+    if len(busy) > _MOST_MODELS:
+        return {}
     tops: dict[str, tuple[str, ...]] = {}
     for name in sorted(busy, key=lambda one: -_latency_us(rows[one])):
+        if any(name in members for members in tops.values()):
+            continue  # a member whose time happens to be the sum of others' is one all the same
         if _ENSEMBLE.search(name) or _no_queue(rows[name]):
             members = _members(name, [m for m in busy if m != name and m not in tops], rows)
             if len(members) >= 2:
