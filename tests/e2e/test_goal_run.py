@@ -71,9 +71,10 @@ def test_preprocessing_is_the_first_lever_and_the_gpu_the_second(report: Report)
 @needs_root
 def test_the_windows_are_long_enough_and_hold_whole_bursts(report: Report) -> None:
     for name in ("baseline", "tuned", "doubled"):
-        start, end = report[name]["window"]
-        assert end - start >= 120
-        assert (end - start) % 20 == pytest.approx(0, abs=0.11)
+        start, end = report[name]["window"]  # to a tenth of a second
+        periods = (end - start) / 20
+        assert periods == pytest.approx(round(periods), abs=0.01)
+        assert round(periods) >= 6
 
 
 @needs_root
