@@ -60,7 +60,6 @@ BATCH = "max_batch_size: 16\n"
             BATCH + "dynamic_batching { preferred_batch_size: [ 32 ] }\n",
             "preferred-above-max",
         ),
-        ("forward-small", BATCH, "max_batch_size: 0\ndynamic_batching { }\n", "batching-unsupported"),
         ("assistant-small", BATCH, "max_batch_size: 32\n", "member-batch-below"),
         ("assistant-small", 'value: "input_ids"', 'value: "tokens"', "tensor-not-made"),
         ("assistant-small", 'key: "INPUT_IDS"', 'key: "TOKENS"', "no-such-tensor"),
@@ -77,12 +76,13 @@ def test_an_error_is_refused_by_a_server(
 
 
 @pytest.mark.parametrize(
-    ("batching", "code"),
+    ("new", "code"),
     [
-        ("dynamic_batching { preferred_batch_size: [ 4, 16 ] }\n", "smallest-preferred-wins"),
+        (f"{BATCH}dynamic_batching {{ preferred_batch_size: [ 4, 16 ] }}\n", "smallest-preferred-wins"),
+        ("max_batch_size: 0\ndynamic_batching { }\n", "batching-unsupported"),
     ],
 )
-def test_a_warning_is_loaded_by_a_server(server: Server, batching: str, code: str, tmp_path: Path) -> None:
-    codes, config = changed(tmp_path, "forward-small", BATCH, BATCH + batching)
-    assert codes == {f"warning {code}"}
+def test_a_warning_is_loaded_by_a_server(server: Server, new: str, code: str, tmp_path: Path) -> None:
+    codes, config = changed(tmp_path, "forward-small", BATCH, new)
+    assert f"warning {code}" in codes
     server.client().load_model("forward-small", headers=GRPC_KEY, config=config, client_timeout=60)

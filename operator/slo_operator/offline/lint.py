@@ -107,8 +107,8 @@ def _batching(parsed: Parsed, target_s: float | None) -> Iterator[Finding]:
     preferred, delay_us = list(batching.preferred_batch_size), batching.max_queue_delay_microseconds
     if most == 0:
         yield parsed.finding(
-            "dynamic_batching", ERROR, "batching-unsupported",
-            "max_batch_size is 0: this model cannot batch, and a server refuses dynamic_batching with it",
+            "dynamic_batching", WARNING, "batching-unsupported",
+            "max_batch_size is 0: this model cannot batch. A server loads it, and no two requests ever share a batch",
             "remove dynamic_batching, or give a max_batch_size of what the model can take",
         )  # fmt: skip
         return

@@ -24,11 +24,14 @@ def test_a_sound_repository_ends_with_0(tmp_path: Path, capsys: pytest.CaptureFi
 def test_an_error_is_told_like_a_compiler_s_and_ends_with_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["lint", model(tmp_path, "max_batch_size: 0\ndynamic_batching { }\n")]) == 1
+    text = "max_batch_size: 8\ndynamic_batching { preferred_batch_size: [ 16 ] }\n"
+    assert main(["lint", model(tmp_path, text)]) == 1
     first, second, last = capsys.readouterr().out.splitlines()
-    assert first.startswith(f"{tmp_path}/m/config.pbtxt:2: error: max_batch_size is 0")
-    assert first.endswith("[batching-unsupported]")
-    assert second.startswith("    remove dynamic_batching")
+    assert first.startswith(
+        f"{tmp_path}/m/config.pbtxt:2: error: preferred sizes [16] are above max_batch_size 8"
+    )
+    assert first.endswith("[preferred-above-max]")
+    assert second == "    preferred_batch_size: [ 8 ]"
     assert last == "1 errors, 0 warnings"
 
 
