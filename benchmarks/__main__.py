@@ -14,13 +14,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import decisions, load_generator, queries
+from benchmarks import decisions, diagnosis, load_generator, queries
 from benchmarks.figure import Figure
 
 OUTPUT = Path("build/bench/results.json")
 SUBJECTS: dict[str, Callable[[], Iterator[Figure]]] = {
     "decisions": decisions.figures,
     "queries": queries.figures,
+    "diagnosis": diagnosis.figures,
     "load-generator": load_generator.figures,
 }
 

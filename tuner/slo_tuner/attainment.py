@@ -160,8 +160,8 @@ def _traces(view: ServerView, pipeline: Pipeline, objective: Objective) -> Evide
     latencies = [t.latency_s for t in mine if t.start > newest - pipeline.window_s]
     if (1.0 - level) * len(latencies) < MIN_BEYOND:
         return None
-    failed = sum(number(r.failures) or 0.0 for r in view.rows if r.model == pipeline.model)
-    served = sum(number(r.requests) or 0.0 for r in view.rows if r.model == pipeline.model)
+    failed = sum(number(r.failures) or 0.0 for r in view.rows_of(pipeline.model))
+    served = sum(number(r.requests) or 0.0 for r in view.rows_of(pipeline.model))
     failures = failed / served * len(latencies) if served > 0 else failed
     within = float(sum(x <= objective.target_s for x in latencies))
     return Evidence(within, within, len(latencies) + failures, quantile(latencies, level), "request traces")
@@ -173,7 +173,7 @@ def _summaries(view: ServerView, pipeline: Pipeline, objective: Objective) -> Ev
     """
     level = objective.quantile or 0.0
     pods = {p.name for p in view.ready_pods}
-    rows = [r for r in view.rows if r.model == pipeline.model and r.pod in pods]
+    rows = [r for r in view.rows_of(pipeline.model) if r.pod in pods]
     low = high = total = 0.0
     worst: tuple[float, str, float] | None = None
     for row in rows:

@@ -251,6 +251,18 @@ class ServerView:
     mig_allowed: bool = False
     tuned: PodSettings = field(default_factory=dict)
     stage_pool: StagePoolView | None = None
+    _by_model: Mapping[str, tuple[ModelRow, ...]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Rows by model: servers with thousands of models are looked at model by model."""
+        found: dict[str, list[ModelRow]] = {}
+        for row in self.rows:
+            found.setdefault(row.model, []).append(row)
+        object.__setattr__(self, "_by_model", {model: tuple(rows) for model, rows in found.items()})
+
+    def rows_of(self, model: str) -> tuple[ModelRow, ...]:
+        """The model's rows, one of each pod that has one."""
+        return self._by_model.get(model, ())
 
     @property
     def ready_pods(self) -> tuple[PodView, ...]:

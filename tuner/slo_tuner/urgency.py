@@ -57,7 +57,7 @@ def _span(view: ServerView, model: str, state: ObjectiveState) -> float:
     if state.source.startswith("server summaries"):
         return 60.0
     spans = [h.window_s for h in view.gateway if h.model == model and h.source == state.source]
-    spans = spans or [r.window_s for r in view.rows if r.model == model]
+    spans = spans or [r.window_s for r in view.rows_of(model)]
     return max((s for s in spans if math.isfinite(s)), default=60.0)
 
 

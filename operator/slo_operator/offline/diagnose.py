@@ -54,8 +54,11 @@ def diagnose(question: Question) -> Json:
     picture = assess(
         view, PoolView("", 0, 0), ServerMemory(stable=settings), Policy(), settings, question.measured.at
     )
-    told = [*question.warnings, *warnings, *_unknown_members(picture, view)]
-    found = [_model(picture, view, p, told, known) for p in view.pipelines]
+    told: dict[str, list[Remark]] = defaultdict(list)
+    for remark in (*question.warnings, *warnings, *_unknown_members(picture, view)):
+        told[remark.model].append(remark)
+    breakdowns = {b.model: b for b in picture.assessment.breakdowns}
+    found = [_model(picture, view, p, breakdowns.get(p.model), told, known) for p in view.pipelines]
     return {"window_s": round(question.measured.window_s, 3), "models": found}
 
 
@@ -143,18 +146,22 @@ def _view(question: Question, models: Mapping[str, ModelConfig]) -> ServerView:
 def _unknown_members(picture: Picture, view: ServerView) -> Iterator[Remark]:
     """Why a model's numbers are not believed."""
     for name, times in picture.context.times.items():
-        if isinstance(times, Unknown) and any(row.model == name for row in view.rows):
+        if isinstance(times, Unknown) and view.rows_of(name):
             yield Remark("MetricsUnreliable", times.reason, name)
 
 
 def _model(
-    picture: Picture, view: ServerView, pipeline: Pipeline, warnings: Sequence[Remark], known: bool
+    picture: Picture,
+    view: ServerView,
+    pipeline: Pipeline,
+    breakdown: Breakdown | None,
+    told: Mapping[str, Sequence[Remark]],
+    known: bool,
 ) -> Json:
     times = picture.context.times[pipeline.model]
     assessment = picture.assessment
     active = times if isinstance(times, ModelTimes) else None
-    members = {pipeline.model, *pipeline.preprocess, *pipeline.forward, *pipeline.postprocess}
-    breakdown = next((b for b in assessment.breakdowns if b.model == pipeline.model), None)
+    names = ("", pipeline.model, *pipeline.preprocess, *pipeline.forward, *pipeline.postprocess)
     return {
         "model": pipeline.model,
         "state": "active" if active else "idle" if isinstance(times, Idle) else "unknown",
@@ -169,7 +176,9 @@ def _model(
         "measurable": _measurable(view, pipeline, active is not None),
         "slo": [_slo(one) for one in assessment.objectives if one.model == pipeline.model],
         "warnings": [
-            {"code": w.code, "message": w.message} for w in warnings if not w.model or w.model in members
+            {"code": w.code, "message": w.message}
+            for name in dict.fromkeys(names)
+            for w in told.get(name, ())
         ],
     }
 
@@ -177,7 +186,7 @@ def _model(
 def _rate(view: ServerView, model: str) -> float | None:
     """Requests per second over all servers; counted even where their times cannot be believed."""
     total = 0.0
-    for row in (r for r in view.rows if r.model == model):
+    for row in view.rows_of(model):
         finished = 0.0 if isinstance(row.requests, Idle) else number(row.requests)
         if finished is None:
             return None
@@ -244,7 +253,7 @@ def written(wanted: ModelSettings, config: ModelConfig | None) -> str:
 
 def _p99(view: ServerView, model: str) -> Json:
     """The server's own p99; of several servers the worst one's, which that of all cannot be above."""
-    seen = [dict(grid).get(0.99) for r in view.rows if r.model == model if (grid := usable_grid(r.quantiles))]
+    seen = [dict(grid).get(0.99) for r in view.rows_of(model) if (grid := usable_grid(r.quantiles))]
     values = [value for value in seen if value is not None]
     if not values or len(values) < len(view.pods):
         return {"ms": None, "source": None, "kind": "unknown"}
@@ -254,7 +263,7 @@ def _p99(view: ServerView, model: str) -> Json:
 
 def _measurable(view: ServerView, pipeline: Pipeline, active: bool) -> Json:
     """By which family each kind of objective could be told; None where by none."""
-    rows = [r for r in view.rows if r.model == pipeline.model]
+    rows = view.rows_of(pipeline.model)
     levels = [{level for level, _ in usable_grid(r.quantiles)} for r in rows]
     common = set.intersection(*levels) if levels else set()
     found: Json = {"latency.mean": {"by": "nv_inference_request_duration_us" if active else None}}

@@ -27,4 +27,4 @@ def test_an_unknown_subject_is_refused_with_the_known_ones(capsys: pytest.Captur
     with pytest.raises(SystemExit) as ended:
         main(["nothing"])
     assert ended.value.code == 2
-    assert "decisions, queries, load-generator" in capsys.readouterr().err
+    assert "decisions, queries, diagnosis, load-generator" in capsys.readouterr().err

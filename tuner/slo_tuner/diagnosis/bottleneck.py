@@ -111,7 +111,7 @@ def _infeasible(
 def _imbalanced(view: ServerView, b: Breakdown, numbers: dict[str, float]) -> Bottleneck | None:
     """One pod gets far more than its share and is the slow one: connections are balanced, requests are not."""
     pods = {p.name for p in view.ready_pods}
-    rows = [r for r in view.rows if r.model == b.model and r.pod in pods and number(r.requests) is not None]
+    rows = [r for r in view.rows_of(b.model) if r.pod in pods and number(r.requests) is not None]
     rates = {r.pod: number(r.requests) or 0.0 for r in rows}
     if len(rates) < 2 or sum(rates.values()) < 100:
         return None

@@ -52,8 +52,9 @@ def breakdown(view: ServerView, pipeline: Pipeline, times: Mapping[str, Times]) 
     if not isinstance(top, ModelTimes) or top.requests <= 0:
         return None
     config = view.models.get(pipeline.model)
-    known = {m: t for m, t in times.items() if isinstance(t, ModelTimes)}
     if config is not None and config.is_ensemble:
+        members = {step.model for step in config.steps}
+        known = {m: t for m in members if isinstance(t := times.get(m), ModelTimes)}
         path = critical_path(config.steps, {m: t.latency_s for m, t in known.items()}, view.models)
         stages: list[tuple[str, str, float]] = []
         for step in path:
@@ -135,8 +136,8 @@ def tails(view: ServerView, pipeline: Pipeline) -> tuple[float | None, float | N
 def _worst(view: ServerView, models: set[str], request: bool) -> float | None:
     pods = {p.name for p in view.ready_pods}
     values: list[float] = []
-    for r in view.rows:
-        if r.model in models and r.pod in pods:
+    for r in (r for model in models for r in view.rows_of(model)):
+        if r.pod in pods:
             grid = usable_grid(r.quantiles if request else r.compute_quantiles)
             values.extend(s for q, s in grid if q == 0.99)
     return max(values) if values else None

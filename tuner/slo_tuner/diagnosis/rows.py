@@ -72,7 +72,7 @@ Times = ModelTimes | Idle | Unknown
 def model_times(view: ServerView, model: str) -> Times:
     """The model's mean times over the ready pods; Idle when proven so; Unknown with the reason."""
     pods = {p.name for p in view.ready_pods}
-    rows = [r for r in view.rows if r.model == model and r.pod in pods]
+    rows = [r for r in view.rows_of(model) if r.pod in pods]
     if not rows:
         return Unknown(f"{model}: no counters from any of {len(pods)} ready pods")
     config = view.models.get(model)
