@@ -223,7 +223,8 @@ class Serving:
         """Requests went on until now, and not one failed."""
         before = self.load()["total"]
         until("further answers", lambda: self.load()["total"] > before, 30)
-        assert self.failures() == []
+        failures = self.failures()
+        assert not failures, f"{len(failures)} requests failed, such as {failures[:5]}"
 
     def _gateway(self) -> str:
         def look() -> str | None:
