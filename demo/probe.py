@@ -27,6 +27,11 @@ class Probe:
         """Lateness of the wake-ups in the second before `time_s` (Unix time)."""
         self._seen.append((time_s, lateness_ms))
 
+    def hear(self, line: str | bytes) -> None:
+        """A line that the process printed. Raises ValueError for one that is cut off."""
+        at, *lateness = json.loads(line)
+        self.add(at, lateness)
+
     def p99_ms(self, start: float, end: float) -> float | None:
         """The 99th percentile (nearest rank) of wake-ups in [start, end]; None without any."""
         found = sorted(late for at, lates in self._seen if start <= at <= end + 1 for late in lates)
@@ -44,8 +49,7 @@ async def probing() -> AsyncIterator[Probe]:
     async def read() -> None:
         assert process.stdout is not None
         async for line in process.stdout:
-            at, *lateness = json.loads(line)
-            probe.add(at, lateness)
+            probe.hear(line)
 
     reading = asyncio.create_task(read())
     try:

@@ -25,6 +25,7 @@ from demo.metrics import (
 from demo.run_data import Decision, Sample
 from devcluster.gateway.records import Record
 from slo_operator.api.status import InferenceSLOStatus, ModelSettingsStatus
+from slo_operator.cli.words import seconds_of
 
 EVERY_S = 5.0
 LOOK_BACK_S = 20.0
@@ -100,6 +101,7 @@ class Watcher:
         gpu = await self._prometheus.query(GPU_QUERY.format(namespace=self._namespace))
         cpu = await self._prometheus.query(CPU_QUERY.format(namespace=self._namespace))
         pool = next((s.preprocess_pool for s in self.status.servers if s.preprocess_pool), None)
+        network = seconds_of(pool.network) if pool else None
         pods = await self._kube.items(f"/api/v1/namespaces/{self._namespace}/pods")
         self._count_mig(await self._kube.items("/api/v1/nodes"))
         recent = recent_records(self._gateway.records, now - LOOK_BACK_S)
@@ -120,7 +122,7 @@ class Watcher:
                 gpus=sum(map(gpus_requested, pods)),
                 cpu=cpu[0].value if cpu else None,
                 pool_replicas=pool.ready_replicas if pool else 0,
-                pool_network_ms=milliseconds(pool.network) if pool and pool.network else None,
+                pool_network_ms=None if network is None else 1000 * network,
                 bottleneck=bottleneck(self.status),
                 settings=settings_text(self.status),
             )
@@ -170,11 +172,6 @@ def _one_setting(one: ModelSettingsStatus) -> str:
     if one.queue_delay:
         parts.append(f"batches ≤ {one.max_batch_size} after {one.queue_delay}")
     return " ".join(parts)
-
-
-def milliseconds(text: str) -> float:
-    """A time as the status tells it: 1.5ms, 262ms, 1.73s."""
-    return float(text[:-2]) if text.endswith("ms") else 1000 * float(text.removesuffix("s"))
 
 
 def gpus_requested(pod: JSON) -> int:

@@ -19,12 +19,11 @@ from pathlib import Path
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from slo_operator import remote
-from slo_operator.render.model_config import apply_settings, from_text, settings_of, to_text
+from slo_operator.render.model_config import CONFIG_FILE, apply_settings, from_text, settings_of, to_text
 from slo_operator.render.remote import ENTRY_FILE
 from slo_operator.render.tuned import settings_from_json
 from slo_tuner.settings import ModelSettings, PodSettings
 
-CONFIG_FILE = "config.pbtxt"
 #: `slo_operator.remote` under a name of its own, in a version's folder
 PACKAGE = "inferenceslo_remote"
 ENTRY = f"""\

@@ -12,7 +12,8 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from tritonclient.utils import InferenceServerException
 
 from slo_operator.offline.lint import ERROR
-from slo_operator.offline.lint_repository import files_of, lint_files
+from slo_operator.offline.lint_repository import lint_files
+from slo_operator.offline.repository import files_of
 from tests.integration.triton_image import GRPC_KEY, Server, running_server
 
 pytestmark = [

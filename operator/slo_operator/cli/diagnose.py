@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 import time
 from collections.abc import Iterable
@@ -15,6 +14,7 @@ from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 from slo_operator.cli.main import BAD_INPUT, NO, OK
+from slo_operator.cli.words import seconds_of
 from slo_operator.offline.diagnose import Question, diagnose, missed
 from slo_operator.offline.exposition import Page, read
 from slo_operator.offline.pages import Pair, Remark, measurements, models_of, wanted
@@ -30,8 +30,6 @@ _METRICS: Final = {
 }
 #: a metrics page that takes longer than this does not come
 FETCH_S: Final = 10.0
-_TARGET: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(us|ms|s)")
-_PER_SECOND: Final = {"us": 1e6, "ms": 1e3, "s": 1.0}
 
 
 class InputError(Exception):
@@ -96,14 +94,14 @@ def objective(text: str) -> Objective:
     """`latency.p99=300ms`. Raises InputError that says what is right."""
     name, _, target = text.partition("=")
     metric, _, level = name.partition(".")
-    amount = _TARGET.fullmatch(target)
+    target_s = seconds_of(target)
     if metric not in _METRICS or level not in _LEVELS:
         raise InputError(
             f"--slo {text}: the name is latency, ttft or itl, with .p50, .p90, .p95, .p99 or .mean"
         )
-    if amount is None or float(amount[1]) <= 0:
+    if not target_s:
         raise InputError(f"--slo {text}: the target is a time such as 300ms, 1.5s or 800us")
-    return Objective(_METRICS[metric], _LEVELS[level], float(amount[1]) / _PER_SECOND[amount[2]])
+    return Objective(_METRICS[metric], _LEVELS[level], target_s)
 
 
 def _file(name: str) -> Page:

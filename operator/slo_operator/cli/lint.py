@@ -11,7 +11,8 @@ from pathlib import Path
 from slo_operator.cli.diagnose import InputError, objective
 from slo_operator.cli.main import BAD_INPUT, NO, OK
 from slo_operator.offline.lint import ERROR, Finding
-from slo_operator.offline.lint_repository import files_of, lint_files
+from slo_operator.offline.lint_repository import lint_files
+from slo_operator.offline.repository import files_of
 
 
 def run(options: argparse.Namespace) -> int:

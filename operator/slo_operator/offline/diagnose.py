@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from slo_operator.observe.measured import Field, Measurements
+from slo_operator.observe.measured import COUNTERS, REQUEST_SUMMARY, Field, Measurements
 from slo_operator.observe.roles import with_gpu_users, with_roles
 from slo_operator.observe.rows import compute_s, model_row
 from slo_operator.offline.pages import NAMESPACE, Remark
@@ -32,7 +32,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked. `models`: configurations by name, empty when there is no repository; `only`: this client-facing
+    """What is asked. `models`: configurations by name, None when there is no repository; `only`: this client-facing
     model; `gpus` of one server."""
 
     measured: Measurements
@@ -58,7 +58,12 @@ def diagnose(question: Question) -> Json:
     for remark in (*question.warnings, *warnings, *_unknown_members(picture, view)):
         told[remark.model].append(remark)
     breakdowns = {b.model: b for b in picture.assessment.breakdowns}
-    found = [_model(picture, view, p, breakdowns.get(p.model), told, known) for p in view.pipelines]
+    # the ladder is the server's, the same for all of its models
+    levers = [_lever(advice, view, known) for advice in picture.assessment.levers]
+    found = [
+        {**_model(picture, view, p, breakdowns.get(p.model), told, known), "levers": levers}
+        for p in view.pipelines
+    ]
     return {"window_s": round(question.measured.window_s, 3), "models": found}
 
 
@@ -172,7 +177,6 @@ def _model(
         "mean_batch": _mean_batch(picture, pipeline),
         "breakdown": _breakdown(breakdown, known),
         "bottleneck": _bottleneck(assessment, pipeline, breakdown, known),
-        "levers": [_lever(advice, view, known) for advice in assessment.levers],
         "measurable": _measurable(view, pipeline, active is not None),
         "slo": [_slo(one) for one in assessment.objectives if one.model == pipeline.model],
         "warnings": [
@@ -258,7 +262,7 @@ def _p99(view: ServerView, model: str) -> Json:
     if not values or len(values) < len(view.pods):
         return {"ms": None, "source": None, "kind": "unknown"}
     kind = "value" if len(values) == 1 else "bound"
-    return {"ms": _ms(max(values)), "source": "nv_inference_request_summary_us", "kind": kind}
+    return {"ms": _ms(max(values)), "source": REQUEST_SUMMARY, "kind": kind}
 
 
 def _measurable(view: ServerView, pipeline: Pipeline, active: bool) -> Json:
@@ -266,9 +270,9 @@ def _measurable(view: ServerView, pipeline: Pipeline, active: bool) -> Json:
     rows = view.rows_of(pipeline.model)
     levels = [{level for level, _ in usable_grid(r.quantiles)} for r in rows]
     common = set.intersection(*levels) if levels else set()
-    found: Json = {"latency.mean": {"by": "nv_inference_request_duration_us" if active else None}}
+    found: Json = {"latency.mean": {"by": COUNTERS[Field.REQUEST_US] if active else None}}
     for level, name in ((0.5, "p50"), (0.9, "p90"), (0.95, "p95"), (0.99, "p99")):
-        found[f"latency.{name}"] = {"by": "nv_inference_request_summary_us" if level in common else None}
+        found[f"latency.{name}"] = {"by": REQUEST_SUMMARY if level in common else None}
     return found
 
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from google.protobuf import text_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from slo_operator.render.model_config import ConfigError, from_text
 
 ERROR, WARNING = "error", "warning"
 #: a queue delay may take this share of the strictest target
@@ -53,15 +54,15 @@ class Parsed:
 def parse(file: str, text: str) -> Parsed | Finding:
     """The configuration, or why it is none: the parser's line, and its words in people's."""
     try:
-        return Parsed(file, text, text_format.Parse(text, ModelConfig()))
-    except text_format.ParseError as error:
-        line = error.GetLine()
+        return Parsed(file, text, from_text(text))
+    except ConfigError as error:
+        line = error.line
         rest = text.splitlines()[line - 1] if line and line <= text.count("\n") + 1 else ""
         left = _PLACEHOLDER.search(_QUOTED.sub("", rest))
         if left is not None:
             words = f"a left-over placeholder, {left[0]}: the template was not filled in"
             return Finding(file, line, None, ERROR, "bare-placeholder", words, "write the value itself")
-        return Finding(file, line, None, ERROR, "syntax", str(error).split(" : ", 1)[-1])
+        return Finding(file, line, None, ERROR, "syntax", error.why)
 
 
 def lint(parsed: Parsed, target_s: float | None = None) -> Iterator[Finding]:

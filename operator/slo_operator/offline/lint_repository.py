@@ -4,23 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
 
 from tritonclient.grpc.model_config_pb2 import DataType, ModelConfig, ModelEnsembling
 
 from slo_operator.offline.lint import ERROR, WARNING, Finding, Parsed, lint, parse
+from slo_operator.render.model_config import CONFIG_FILE
 from slo_operator.render.pod import SHM_PER_INSTANCE_MIB
-
-CONFIG: Final = "config.pbtxt"
-
-
-def files_of(path: Path) -> list[Path]:
-    """The configurations at a path: a file, a model's folder, or a repository's. Raises OSError."""
-    if path.is_file():
-        return [path]
-    if (path / CONFIG).is_file():
-        return [path / CONFIG]
-    return sorted(child / CONFIG for child in path.iterdir() if (child / CONFIG).is_file())
 
 
 def lint_files(
@@ -53,7 +42,7 @@ def lint_files(
 
 def _folder(file: Path, one: Parsed) -> Iterator[Finding]:
     folder = file.parent
-    if file.name != CONFIG or not folder.name:
+    if file.name != CONFIG_FILE or not folder.name:
         return
     name = one.config.name
     if name and name != folder.name:

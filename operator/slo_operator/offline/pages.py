@@ -109,15 +109,15 @@ def _compare(pair: Pair, found: _Found) -> None:
 def _counter(pair: Pair, series: Series, key: RowKey, value: float, found: _Found) -> None:
     before = pair.before.samples.get(series, 0.0)
     model, name = key[2], _FIELD[series[0]]
-    why = None
+    code, why = "Implausible", ""
     if not (math.isfinite(value) and math.isfinite(before)):
         why = f"{series[0]} is {value:g}: not a number that can be counted with"
     elif max(value, before) >= UNDERFLOWN:
         why = f"{series[0]} is {max(value, before):.4g}: a counter that went below zero"
     elif value < before:
+        code = "CounterReset"
         why = f"{series[0]} fell from {before:g} to {value:g}: the model was loaded anew between the pages"
-    if why is not None:
-        code = "CounterReset" if "fell" in why else "Implausible"
+    if why:
         found.problems.setdefault(key, why)
         found.warnings.append(Remark(code, f"{pair.pod}: {model}: {why}", model))
         return

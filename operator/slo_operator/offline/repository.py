@@ -6,12 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from google.protobuf import text_format
-
-from slo_operator.render.model_config import from_text, model_of
+from slo_operator.render.model_config import CONFIG_FILE, from_text, model_of
 from slo_tuner.snapshot import ModelConfig
 
-CONFIG = "config.pbtxt"
+
+def files_of(path: Path) -> list[Path]:
+    """The configurations at a path: a file, a model's folder, or a repository's. Raises OSError."""
+    if path.is_file():
+        return [path]
+    if (path / CONFIG_FILE).is_file():
+        return [path / CONFIG_FILE]
+    return sorted(child / CONFIG_FILE for child in path.iterdir() if (child / CONFIG_FILE).is_file())
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +28,13 @@ class Repository:
 
 
 def read_repository(folder: Path, gpus: int) -> Repository:
-    """Every `*/config.pbtxt` below the folder; `gpus` of one server. Raises OSError when it cannot be listed."""
+    """Every configuration at the folder; `gpus` of one server. Raises OSError when it cannot be listed."""
     models: dict[str, ModelConfig] = {}
     broken: dict[Path, str] = {}
-    for file in sorted(path / CONFIG for path in folder.iterdir() if (path / CONFIG).is_file()):
+    for file in files_of(folder):
         try:
             config = from_text(file.read_text("utf-8"))
-        except (text_format.ParseError, ValueError, OSError) as error:
+        except (ValueError, OSError) as error:
             broken[file] = str(error)
             continue
         config.name = config.name or file.parent.name

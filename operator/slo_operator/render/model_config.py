@@ -22,6 +22,8 @@ from slo_operator.render.remote import remote_of, set_remote
 from slo_tuner import snapshot
 from slo_tuner.settings import Batching, ModelSettings
 
+#: in every model's folder
+CONFIG_FILE: Final = "config.pbtxt"
 #: backends whose instances run on the CPU unless the file says otherwise
 _CPU_BACKENDS: Final = frozenset({"python", "tensorrtllm", "openvino"})
 _MAX_INSTANCES: Final = 1024
@@ -137,12 +139,20 @@ def to_text(config: ModelConfig) -> str:
     return text_format.MessageToString(config)
 
 
+class ConfigError(ValueError):
+    """A text that is no configuration; `line` is where, `why` what the parser says."""
+
+    def __init__(self, line: int | None, why: str) -> None:
+        super().__init__(f"line {line}: {why}")
+        self.line, self.why = line, why
+
+
 def from_text(text: str) -> ModelConfig:
-    """Read a config.pbtxt. Raise ValueError with the line of what is wrong."""
+    """Read a config.pbtxt. Raises ConfigError."""
     try:
         return text_format.Parse(text, ModelConfig())
     except text_format.ParseError as error:
-        raise ValueError(f"line {error.GetLine()}: {str(error).split(' : ', 1)[-1]}") from None
+        raise ConfigError(error.GetLine(), str(error).split(" : ", 1)[-1]) from None
 
 
 def _plain(config: ModelConfig) -> dict[str, Any]:

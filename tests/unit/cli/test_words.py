@@ -66,6 +66,11 @@ def test_the_date_is_shown_once_it_is_another() -> None:
     assert clock("2026-11-29T23:59:59Z", NOW) == "2026-11-29 23:59:59"
 
 
+@pytest.mark.parametrize(("text", "ms"), [("1.5ms", 1.5), ("262ms", 262), ("1.73s", 1730), ("1s", 1000)])
+def test_a_time_of_the_status_is_read_with_any_unit(text: str, ms: float) -> None:
+    assert 1000 * (seconds_of(text) or 0.0) == pytest.approx(ms)
+
+
 def test_texts_of_the_status_become_numbers_again() -> None:
     assert share_of("68.25%") == pytest.approx(0.6825)
     assert share_of(None) is None

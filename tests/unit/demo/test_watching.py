@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from demo.setup import GATEWAY, SAMPLE, gateway_manifest, resource_manifest
-from demo.watching import Watcher, bottleneck, gpus_requested, milliseconds, recent_records, settings_text
+from demo.watching import Watcher, bottleneck, gpus_requested, recent_records, settings_text
 from devcluster.gateway.records import Record
 from slo_operator.api.status import BottleneckStatus, InferenceSLOStatus, ModelSettingsStatus, ModelStatus
 
@@ -44,11 +44,6 @@ def test_a_model_that_suffers_speaks_for_all() -> None:
     assert bottleneck(status) == "PreprocessStarved"
     assert bottleneck(InferenceSLOStatus(models=[model("a", "None")])) == "None"
     assert bottleneck(InferenceSLOStatus()) == ""
-
-
-@pytest.mark.parametrize(("text", "ms"), [("1.5ms", 1.5), ("262ms", 262), ("1.73s", 1730), ("1s", 1000)])
-def test_a_time_of_the_status_is_read_in_milliseconds(text: str, ms: float) -> None:
-    assert milliseconds(text) == pytest.approx(ms)
 
 
 def test_settings_are_told_once_per_model() -> None:

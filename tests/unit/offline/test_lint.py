@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from slo_operator.offline.lint import Finding, line_of
-from slo_operator.offline.lint_repository import files_of, lint_files
+from slo_operator.offline.lint_repository import lint_files
+from slo_operator.offline.repository import files_of
 
 PYTHON = 'backend: "python"\nmax_batch_size: 8\n'
 ENSEMBLE = """

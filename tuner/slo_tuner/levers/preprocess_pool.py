@@ -45,10 +45,8 @@ class PreprocessPool:
             return "no preprocessing stage with traffic"
         here = [m for m in models if ctx.stable[m].remote is None]
         if not here:
-            choices = [choose(ctx, m) for m in models]
-            if any(isinstance(choice, Choice) for choice in choices):
-                return None
-            return f"every preprocessing stage runs in the pool; {choices[0]}"
+            lane = _second_lane(ctx)
+            return f"every preprocessing stage runs in the pool; {lane}" if isinstance(lane, str) else None
         held = [m for m in here if not movable(ctx, m)]
         if held:
             return f"{held[0]} keeps state between requests or answers in pieces: it cannot be moved"
@@ -59,7 +57,8 @@ class PreprocessPool:
         if pool is None:
             return None
         if all(ctx.stable[m].remote is not None for m in stages(ctx)):
-            return _second_lane(ctx)
+            lane = _second_lane(ctx)
+            return None if isinstance(lane, str) else lane
         moved = {m: away(model, m, ctx.stable[m]) for m in stages(ctx) if ctx.stable[m].remote is None}
         replicas = required_replicas(model, pool, tuple(moved))
         why = (
@@ -69,14 +68,15 @@ class PreprocessPool:
         return Proposal(why, moved, pool_replicas=replicas)
 
 
-def _second_lane(ctx: Context) -> Proposal | None:
-    """The first stage's whose requests a lane would help."""
-    for stage in stages(ctx):
-        choice, now = choose(ctx, stage), ctx.stable[stage]
+def _second_lane(ctx: Context) -> Proposal | str:
+    """Of the first moved stage whose requests a lane would help; or why of none."""
+    choices = {stage: choose(ctx, stage) for stage in stages(ctx)}
+    for stage, choice in choices.items():
+        now = ctx.stable[stage]
         if isinstance(choice, Choice) and now.remote is not None:
             wanted = replace(now, remote=replace(now.remote, lane=choice.lane))
             return Proposal(choice.why, {stage: wanted}, saves_s=choice.saves_s)
-    return None
+    return str(next(iter(choices.values())))
 
 
 def movable(ctx: Context, model: str) -> bool:
