@@ -57,9 +57,22 @@ class ServerPlan:
 
     @property
     def keeps_pool(self) -> bool:
-        """Whether a pool that is there stays: one is declared, and nothing says that it is empty."""
+        """Whether a pool that is there stays: one is declared and nothing says that it is empty, or a stage has yet
+        to come back from it."""
+        if self.subject.server.preprocess_pool is None:
+            return self._forwards
         pool = self.task.pool if self.task is not None else None
-        return self.subject.server.preprocess_pool is not None and (pool is None or pool.replicas > 0)
+        return pool is None or pool.replicas > 0
+
+    @property
+    def _forwards(self) -> bool:
+        """Whether a pod may still ask the pool. One that serves or ends and does not say what it runs may."""
+        if self.decision is None or self.view is None:
+            return True
+        stable = self.decision.stable.values()
+        pods = [p.settings for p in self.view.pods if p.ready or p.terminating]
+        runs = [s for settings in pods for s in settings.values()]
+        return not all(pods) or any(s.remote is not None for s in (*stable, *runs))
 
     def outcome(self, done: Done | None, cluster: Cluster) -> ServerOutcome:
         """With what became of it; the Deployment is read again, since acting may have changed it."""

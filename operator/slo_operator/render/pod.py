@@ -23,7 +23,7 @@ RUN_AS: Final = 1000
 
 #: shared memory that one Python instance takes on one device
 SHM_PER_INSTANCE_MIB: Final = 64
-#: instances of every other stage for which room is kept, per GPU
+#: instances of the forward pass for which room is kept, per GPU
 OTHER_INSTANCES_PER_GPU: Final = 4
 _PROBE_PERIOD_S: Final = 5
 
@@ -76,20 +76,20 @@ def pod_metadata(labels: Mapping[str, str]) -> dict[str, Any]:
 def shared_memory_mib(server: Server) -> int:
     """Shared memory for the largest settings that levers may reach: 64 MiB per Python instance and device.
 
-    Preprocessing has processes up to its limit, postprocessing too if those are more than the four instances per GPU
-    that are counted of all other stages. Stages that nobody named count as one of each kind per client-facing model.
+    Preprocessing and postprocessing have processes up to preprocessing's limit, or as many as wait for a pool; the
+    forward pass has four instances per GPU, postprocessing at least as many. Stages that nobody named count as one of
+    each kind per client-facing model. It is a limit: what nobody uses takes no memory.
     """
-    usual = OTHER_INSTANCES_PER_GPU * max(1, server.accelerator.gpus)
+    forward = OTHER_INSTANCES_PER_GPU * max(1, server.accelerator.gpus)
     counts: dict[str, int] = {}
     for model in server.models:
         named = model.stages or Stages()
-        most = model.limits.preprocess_instances.max
-        if server.preprocess_pool is not None:
-            most = max(most, MOST_WAITING)
+        # an instance of a stage that was moved to a pool waits in a process of its own
+        most = max(model.limits.preprocess_instances.max, MOST_WAITING)
         for members, count in (
             (named.preprocess or [f"{model.name}/preprocess"], most),
-            (named.forward or [f"{model.name}/forward"], usual),
-            (named.postprocess or [f"{model.name}/postprocess"], max(most, usual)),
+            (named.forward or [f"{model.name}/forward"], forward),
+            (named.postprocess or [f"{model.name}/postprocess"], max(most, forward)),
         ):
             counts |= {member: max(counts.get(member, 0), count) for member in members}
     return SHM_PER_INSTANCE_MIB * sum(counts.values())
@@ -97,9 +97,7 @@ def shared_memory_mib(server: Server) -> int:
 
 def _pod_spec(context: ServerContext, kept: Kept) -> dict[str, Any]:
     server = context.server
-    tuned = tuned_container(
-        kept.overlay_image, server.accelerator.gpus, movable=server.preprocess_pool is not None
-    )
+    tuned = tuned_container(kept.overlay_image, server.accelerator.gpus, movable=True)
     return pod_spec(
         context.pool.node_selector,
         kept.grace_s,
@@ -142,10 +140,10 @@ def _server_container(context: ServerContext, kept: Kept) -> dict[str, Any]:
         server_arguments(kept, context.trace_url),
         kept.start_s,
     )
-    if context.server.preprocess_pool is not None:
-        pool = child_names(context.resource, names.pool_of(context.server.name))
-        host = f"{pool.service}.{context.namespace}.svc"
-        container["env"].append({"name": names.POOL_ENV, "value": f"{host}:{names.HTTP_PORT}"})
+    # Known to every server, so that declaring a pool, or none any more, restarts no pod.
+    pool = child_names(context.resource, names.pool_of(context.server.name))
+    host = f"{pool.service}.{context.namespace}.svc"
+    container["env"].append({"name": names.POOL_ENV, "value": f"{host}:{names.HTTP_PORT}"})
     if context.server.accelerator.gpus:
         container["resources"] = {"limits": {names.GPU_RESOURCE: str(context.server.accelerator.gpus)}}
     return container

@@ -39,13 +39,13 @@ def test_rate_outside_the_burst_is_lowered_so_that_the_mean_is_right() -> None:
 
 
 @given(seed=seeds, rate=st.sampled_from([5.0, 40.0, 80.0]), periods=st.integers(1, 6))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_whole_periods_have_the_wanted_rate_exactly(seed: int, rate: float, periods: int) -> None:
     assert len(phase(rate, 20.0 * periods, seed)) == rate * 20 * periods
 
 
 @given(seed=seeds)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_times_are_sorted_and_lie_within_the_phase(seed: int) -> None:
     times = [arrival.at_s for arrival in phase(seconds=50, seed=seed)]
     assert times == sorted(times)
@@ -77,7 +77,7 @@ def test_the_mix_is_kept() -> None:
 
 
 @given(seed=seeds)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_one_seed_gives_one_schedule_and_another_a_different_one(seed: int) -> None:
     assert phase(seed=seed) == phase(seed=seed)
     assert phase(seed=seed) != phase(seed=seed + 1)

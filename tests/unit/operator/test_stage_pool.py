@@ -13,6 +13,7 @@ from slo_operator.observe.records import project_deployment, project_pod
 from slo_operator.observe.stage_pool import stage_pool_view
 from slo_tuner.decide import decide
 from slo_tuner.decision import Decision, StagePool
+from slo_tuner.settings import Remote
 from slo_tuner.signal import Unknown, Value
 from slo_tuner.snapshot import ServerView, StagePoolView
 from tests.unit.operator.fakes import FakeTriton, pod, resource
@@ -33,10 +34,17 @@ class Script:
 
     wanted: StagePool | None = None
     seen: StagePoolView | None = None
+    moved: bool = False
 
     def __call__(self, view: ServerView, *args: Any) -> Decision:
         self.seen = view.stage_pool
-        return replace(decide(view, *args), stage_pool=self.wanted)
+        found = replace(decide(view, *args), stage_pool=self.wanted)
+        stage = found.stable.get("preprocessing")
+        if not self.moved or stage is None:
+            return found
+        return replace(
+            found, stable={**found.stable, "preprocessing": replace(stage, remote=Remote(1000, 1))}
+        )
 
 
 def children(world: World) -> set[str]:
@@ -69,12 +77,29 @@ def test_a_pool_comes_and_goes_with_the_tuners_word_and_stays_when_it_says_nothi
     assert ("Deployment", "serving", "assistant-chat") in world.kube.objects
 
 
-def test_a_pool_that_is_no_longer_declared_goes() -> None:
-    script = Script(StagePool(2, ("preprocessing",)))
+def test_a_pool_that_is_no_longer_declared_goes_once_no_stage_is_in_it() -> None:
+    script = Script(StagePool(2, ("preprocessing",)), moved=True)
     world = world_with(script)
     assert children(world) == set(KINDS)
     del world.body["spec"]["servers"][0]["preprocessPool"]
     world.body["metadata"]["generation"] = 2
+    world.step(ticks=2)
+    assert children(world) == set(KINDS), "pods that start now would ask it"
+    script.moved = False
+    world.step(ticks=2)
+    assert children(world) == set()
+
+
+def test_a_pool_that_is_no_longer_declared_stays_while_a_pod_does_not_say_what_it_runs() -> None:
+    script = Script(StagePool(2, ("preprocessing",)))
+    world = world_with(script)
+    silent = next(iter(world.tritons.values()))
+    silent.silent = True
+    del world.body["spec"]["servers"][0]["preprocessPool"]
+    world.body["metadata"]["generation"] = 2
+    world.step(ticks=2)
+    assert children(world) == set(KINDS)
+    silent.silent = False
     world.step(ticks=2)
     assert children(world) == set()
 

@@ -91,15 +91,15 @@ def test_gpus_and_nodes_are_the_pools(context: ServerContext) -> None:
 
 
 def test_shared_memory_has_room_for_the_largest_settings(context: ServerContext) -> None:
-    # 6 of tok; fwd and detok 4 per GPU on 2 GPUs: (6 + 2 × 4 × 2) × 64 MiB
-    assert shared_memory_mib(context.server) == 22 * 64
+    # tok and detok 32 that wait for a pool, fwd 4 per GPU on 2 GPUs: (32 + 4 × 2 + 32) × 64 MiB
+    assert shared_memory_mib(context.server) == 72 * 64
     volume = next(v for v in pod(deployment(context))["volumes"] if v["name"] == "shm")
-    assert volume["emptyDir"] == {"medium": "Memory", "sizeLimit": "1408Mi"}
+    assert volume["emptyDir"] == {"medium": "Memory", "sizeLimit": "4608Mi"}
 
 
 def test_a_shared_stage_counts_once() -> None:
     two = [SERVER["models"][0], {**SERVER["models"][0], "name": "second"}]
-    assert shared_memory_mib(make_context(models=two).server) == 22 * 64
+    assert shared_memory_mib(make_context(models=two).server) == 72 * 64
 
 
 def test_the_template_is_merged_and_selecting_labels_stay() -> None:

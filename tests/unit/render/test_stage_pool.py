@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from slo_operator.api import names
-from slo_operator.render.deployment import deployment
+from slo_operator.render.deployment import config_hash, deployment
 from slo_operator.render.objects import network_policy, services
 from slo_operator.render.stage_pool import PoolContext, pool_objects
 from slo_tuner.settings import Batching, ModelSettings
@@ -117,14 +115,13 @@ def test_the_servers_template_counts_for_it_but_for_place_and_size() -> None:
     assert container(objects)["resources"] == HELD
 
 
-@pytest.mark.parametrize(("declared", "there"), [(DECLARED, True), (None, False)])
-def test_a_server_with_a_pool_knows_where_it_is_and_is_ready_to_move(
-    declared: dict[str, Any] | None, there: bool
-) -> None:
-    pod = deployment(make_context(preprocessPool=declared))["spec"]["template"]["spec"]
-    assert (variables(pod).get("INFERENCESLO_POOL") == "assistant-chat-pool.serving.svc:8000") is there
+def test_a_server_knows_where_a_pool_would_be_so_that_declaring_one_restarts_nothing() -> None:
+    without, declared = (make_context(preprocessPool=pool) for pool in (None, DECLARED))
+    pod = deployment(without)["spec"]["template"]["spec"]
+    assert variables(pod)["INFERENCESLO_POOL"] == "assistant-chat-pool.serving.svc:8000"
     (tuned,) = [c for c in pod["initContainers"] if c["name"] == "tuned"]
-    assert ("--movable" in tuned["command"]) is there
+    assert "--movable" in tuned["command"]
+    assert config_hash(without) == config_hash(declared)
 
 
 def test_another_image_may_compute_the_stages() -> None:

@@ -148,7 +148,7 @@ def test_poisson_probabilities_add_up(rate: float) -> None:
     assert math.fsum(poisson(rate)) == pytest.approx(1.0, abs=1e-6)
 
 
-@config(deadline=None, max_examples=40)
+@config(max_examples=40)
 @given(
     rate=st.floats(0.5, 60.0), peak=st.floats(1.0, 3.0), servers=st.integers(1, 8), batch=st.sampled_from([None, 0.0, 0.005]),
 )  # fmt: skip

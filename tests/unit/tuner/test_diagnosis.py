@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as config
 from hypothesis import strategies as st
 
 from slo_tuner.assess import assess
@@ -292,7 +291,6 @@ def test_a_cycle_does_not_hang() -> None:
 seconds = st.floats(0.0, 2.0)
 
 
-@config(deadline=None)
 @given(
     pre=seconds,
     wait=seconds,

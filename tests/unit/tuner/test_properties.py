@@ -102,7 +102,7 @@ views = st.builds(
 pools = st.builds(PoolView, st.just("p"), st.integers(0, 8), st.integers(0, 8))
 
 
-@config(deadline=None, max_examples=60)
+@config(max_examples=60)
 @given(view=views, pool=pools, policy=policies)
 def test_decide_is_total_and_deterministic(view: ServerView, pool: PoolView, policy: Policy) -> None:
     memory = ServerMemory()
@@ -116,7 +116,7 @@ def test_decide_is_total_and_deterministic(view: ServerView, pool: PoolView, pol
             assert math.isclose(sum(s.mean_s for s in breakdown.stages), breakdown.mean_s, rel_tol=1e-6)
 
 
-@config(deadline=None, max_examples=60)
+@config(max_examples=60)
 @given(view=views, pool=pools, policy=policies)
 def test_what_it_wants_is_within_limits_and_leave(view: ServerView, pool: PoolView, policy: Policy) -> None:
     done = decide(view, pool, ServerMemory(), policy, NOW)
@@ -139,7 +139,6 @@ def _hide(r: ModelRow, field: str, metric: Unknown | Value) -> ModelRow:
 reasons_unknown = st.sampled_from(["requests", "request_s", "queue_s", "compute_infer_s"])
 
 
-@config(deadline=None)
 @given(
     field=reasons_unknown,
     which=pod_names,
@@ -159,7 +158,7 @@ def test_unknown_never_scales_down(field: str, which: str, started: float, metri
     assert done.replicas is None
 
 
-@config(deadline=None, max_examples=30)
+@config(max_examples=30)
 @given(
     st.lists(
         st.tuples(
