@@ -64,6 +64,8 @@ BATCH = "max_batch_size: 16\n"
         ("assistant-small", BATCH, "max_batch_size: 32\n", "member-batch-below"),
         ("assistant-small", 'value: "input_ids"', 'value: "tokens"', "tensor-not-made"),
         ("assistant-small", 'key: "INPUT_IDS"', 'key: "TOKENS"', "no-such-tensor"),
+        ("assistant-small", "TYPE_STRING dims: [ 1 ]", "TYPE_STRING dims: [ 2 ]", "shape-differs"),
+        ("assistant-small", "TYPE_STRING", "TYPE_INT32", "type-differs"),
         ("assistant-small", 'model_name: "postprocessing"', 'model_name: "detokenizer"', "unknown-step"),
     ],
 )

@@ -1,13 +1,14 @@
-"""What is wrong between the files of a model repository: names, versions, and what an ensemble is made of."""
+"""What is wrong between the files of a model repository: names, versions, ensembles, and what the host has for all."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tritonclient.grpc.model_config_pb2 import DataType, ModelConfig, ModelEnsembling
+from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from slo_operator.offline.lint import ERROR, WARNING, Finding, Parsed, lint, parse
+from slo_operator.offline.lint_ensemble import lint_ensemble
 from slo_operator.render.model_config import CONFIG_FILE
 from slo_operator.render.pod import SHM_PER_INSTANCE_MIB
 
@@ -33,7 +34,7 @@ def lint_files(
         found += lint(one, target_s)
         found += _folder(file, one)
         if one.config.HasField("ensemble_scheduling"):
-            found += _ensemble(one, models, whole=whole)
+            found += lint_ensemble(one, models, whole=whole)
         found += _host(one, cpus)
     found += _shared_memory([p for _, p in parsed], shm_mib)
     order = {str(file): number for number, file in enumerate(files)}
@@ -51,81 +52,6 @@ def _folder(file: Path, one: Parsed) -> Iterator[Finding]:
     if not any(child.is_dir() and child.name.isdecimal() for child in folder.iterdir()):
         words = "there is no version folder (1, 2, …) beside it: a server has nothing to load"
         yield Finding(one.file, None, None, ERROR, "no-version", words, f"mkdir {folder / '1'}")
-
-
-def _ensemble(one: Parsed, models: Mapping[str, ModelConfig], whole: bool) -> Iterator[Finding]:
-    config = one.config
-    types = _tensors(config, models)
-    for step in config.ensemble_scheduling.step:
-        member = models.get(step.model_name)
-        if member is not None:
-            yield from _step(one, step, member, types)
-            yield from _batch(one, step.model_name, member)
-        elif whole:
-            words = f"the step {step.model_name} is no model here; there are {', '.join(sorted(models))}"
-            yield one.finding("ensemble_scheduling.step.model_name", ERROR, "unknown-step", words)
-    for output in config.output:
-        if output.name not in types:
-            words = f"no step makes the output {output.name}; there are {', '.join(sorted(types))}"
-            yield one.finding("output", ERROR, "output-not-made", words)
-
-
-def _tensors(config: ModelConfig, models: Mapping[str, ModelConfig]) -> dict[str, int]:
-    """Type of every tensor of the ensemble, TYPE_INVALID where it is not known. Steps may stand in any order."""
-    types: dict[str, int] = {i.name: i.data_type for i in config.input}
-    for step in config.ensemble_scheduling.step:
-        member = models.get(step.model_name)
-        made = {o.name: o.data_type for o in member.output} if member is not None else {}
-        types |= {tensor: made.get(own, DataType.TYPE_INVALID) for own, tensor in step.output_map.items()}
-    return types
-
-
-def _batch(one: Parsed, name: str, member: ModelConfig) -> Iterator[Finding]:
-    most, its = one.config.max_batch_size, member.max_batch_size
-    if its < most:
-        words = f"the ensemble takes batches of {most}, its step {name} of {its}: a server refuses that"
-        yield one.finding("max_batch_size", ERROR, "member-batch-below", words, f"max_batch_size: {its}")
-
-
-def _step(
-    one: Parsed, step: ModelEnsembling.Step, member: ModelConfig, types: Mapping[str, int]
-) -> Iterator[Finding]:
-    """Names and types at one step."""
-    name, into, out_of = (
-        step.model_name,
-        "ensemble_scheduling.step.input_map",
-        "ensemble_scheduling.step.output_map",
-    )
-    inputs = {i.name: i.data_type for i in member.input}
-    outputs = {o.name for o in member.output}
-    for own, tensor in sorted(step.input_map.items()):
-        if inputs and own not in inputs:
-            words = f"{name} has no input {own}; it has {', '.join(sorted(inputs))}"
-            yield one.finding(into, ERROR, "no-such-tensor", words)
-        elif tensor not in types:
-            words = f"{tensor}, which {name} takes as {own}, is no input of the ensemble and made by no step"
-            yield one.finding(into, ERROR, "tensor-not-made", words)
-        elif _differ(types[tensor], inputs.get(own, DataType.TYPE_INVALID)):
-            is_, wants = DataType.Name(types[tensor]), DataType.Name(inputs[own])
-            yield one.finding(
-                into, ERROR, "type-differs", f"{tensor} is {is_}, {own} of {name} wants {wants}"
-            )
-    missing = sorted(own for own in inputs if own not in step.input_map and not _optional(member, own))
-    if missing:
-        yield one.finding(into, ERROR, "input-missing", f"nothing goes to {', '.join(missing)} of {name}")
-    for own in sorted(step.output_map):
-        if outputs and own not in outputs:
-            words = f"{name} has no output {own}; it has {', '.join(sorted(outputs))}"
-            yield one.finding(out_of, ERROR, "no-such-tensor", words)
-
-
-def _differ(one: int, other: int) -> bool:
-    """Whether two types are known and not the same."""
-    return one != other and DataType.TYPE_INVALID not in (one, other)
-
-
-def _optional(member: ModelConfig, name: str) -> bool:
-    return any(i.name == name and i.optional for i in member.input)
 
 
 def _python_instances(config: ModelConfig) -> int:

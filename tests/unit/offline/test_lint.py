@@ -109,6 +109,9 @@ def test_a_delay_is_held_against_the_target(tmp_path: Path) -> None:
             {"first": FIRST.replace("input [", 'input [ { name: "MORE" data_type: TYPE_BOOL dims: [ 1 ] },')},
             "input-missing", "nothing goes to MORE of first",
         ),
+        ({"first": FIRST.replace("[ 8 ]", "[ 16 ]")}, "shape-differs", "ids has the shape [ 16 ], IDS of second wants [ 8 ]"),
+        ({"second": SECOND.replace("TYPE_STRING dims: [ 1 ]", "TYPE_STRING dims: [ 2 ]")}, "shape-differs", "the ensemble wants [ 1 ]"),
+        ({"chat": ENSEMBLE.replace('"TEXT" data_type: TYPE_STRING', '"TEXT" data_type: TYPE_INT8')}, "type-differs", "TEXT is TYPE_INT8"),
     ],
 )  # fmt: skip
 def test_what_an_ensemble_is_made_of_has_to_fit(
@@ -118,6 +121,32 @@ def test_what_an_ensemble_is_made_of_has_to_fit(
     found = lint_files(repository(tmp_path, **{k: v for k, v in configs.items() if v is not None}))
     assert code in codes(found)
     assert words in next(one.message for one in found if one.code == code)
+
+
+@pytest.mark.parametrize(
+    ("made", "wanted", "fits"),
+    [
+        ("dims: [ -1 ]", "dims: [ 8 ]", True),
+        ("dims: [ 8, 3 ]", "dims: [ 8, -1 ]", True),
+        ("dims: [ 8, 3 ]", "dims: [ 8 ]", False),
+        ("dims: [ -1 ]", "dims: [ -1, 4 ]", False),
+        ("", "dims: [ 8 ]", True),
+    ],
+)
+def test_a_dimension_of_any_length_fits_and_a_number_of_dimensions_does_not(
+    made: str, wanted: str, fits: bool, tmp_path: Path
+) -> None:
+    first, second = FIRST.replace("dims: [ 8 ]", made), SECOND.replace("dims: [ 8 ]", wanted)
+    found = lint_files(repository(tmp_path, chat=ENSEMBLE, first=first, second=second))
+    assert ("shape-differs" not in codes(found)) is fits
+
+
+def test_the_batch_may_be_the_first_dimension_of_a_model_that_does_not_batch(tmp_path: Path) -> None:
+    """Core, `ensemble_utils.cc`: [-1, d_0, …] of a non-batching model fits [d_0, …] of a batching one."""
+    first = FIRST.replace("size: 8", "size: 0").replace("[ 8 ]", "[ -1, 8 ]")
+    assert "shape-differs" not in codes(
+        lint_files(repository(tmp_path, chat=ENSEMBLE, first=first, second=SECOND))
+    )
 
 
 def test_a_file_alone_is_not_blamed_for_its_neighbours(tmp_path: Path) -> None:
