@@ -26,7 +26,7 @@ demo: install ## a real cluster, a real Triton, one InferenceSLO: watch the repa
 test: install ## everything, with the demo's goals; without root what needs none
 	@$(PY) scripts/run_tests.py $(TEST_ARGS)
 
-test-quick: install ## the same without the tests of the loop and the goal run: what CI runs
+test-quick: install ## the same without the tests of the loop and the goal run
 	@$(PY) scripts/run_tests.py --quick $(TEST_ARGS)
 
 check: install ## style, types, layers, generated files, unit tests: under 90 seconds
