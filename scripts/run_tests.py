@@ -31,7 +31,7 @@ CLEANUP_SECONDS = 120
 #: memory for one of the stages that run at the same time: a cluster with its servers
 STAGE_GIB = 3.5
 #: markers of tests that no other stage may collect
-HEAVY = ("integration", "triton", "e2e", "loop", "goal")
+HEAVY = ("accuracy", "integration", "triton", "e2e", "loop", "goal")
 
 
 #: how a skipped test says that it ran and showed nothing either way
@@ -74,6 +74,7 @@ STAGES = (
           files=("e2e/test_loop_faults.py", "e2e/test_loop_pool.py"), together=3),
     Stage("integration", "against a real API server", marker="integration", together=3, gentle=True),
     Stage("triton", "against a real Triton", marker="triton", together=3, gentle=True),
+    Stage("accuracy", "the diagnosis against simulated pipelines", marker="accuracy", together=3, gentle=True),
     Stage("goal", "the demo and its goals", marker="goal", root=True, long=True, minutes=65),
 )  # fmt: skip
 

@@ -103,7 +103,7 @@ class ObjectiveState:
 @dataclass(frozen=True, slots=True)
 class StageShare:
     """Mean time of one stage on the critical path of a request. `kind` is batching_delay, busy_wait,
-    preprocess, forward, postprocess or unexplained.
+    preprocess, forward, postprocess, other (computed by a model whose role is not known) or unexplained.
     """
 
     kind: str

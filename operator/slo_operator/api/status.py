@@ -161,7 +161,7 @@ class StageStatus(StatusModel):
     """Mean time of one stage on the critical path."""
 
     stage: ShortText
-    """batching_delay, busy_wait, preprocess, forward, postprocess or unexplained."""
+    """batching_delay, busy_wait, preprocess, forward, postprocess, other or unexplained."""
     model: ShortText = ""
     time: ShortText
     share: ShortText

@@ -14,6 +14,7 @@ STAGES = {
     "busy_wait": "waiting for an instance",
     "forward": "forward pass",
     "postprocess": "postprocessing",
+    "other": "computing",
     "unexplained": "unexplained",
 }
 

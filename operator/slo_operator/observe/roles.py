@@ -6,10 +6,15 @@ it is preprocessing, what it feeds is postprocessing. Roles that people wrote in
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from slo_tuner.snapshot import EnsembleStep, ModelConfig, Pipeline
+
+_BEFORE: Final = re.compile(r"pre[-_]?proc|tokeni[sz]e|^pre([-_]|$)|encode", re.IGNORECASE)
+_AFTER: Final = re.compile(r"post[-_]?proc|de[-_]?tokeni[sz]e|^post([-_]|$)|decode", re.IGNORECASE)
 
 
 def with_roles(
@@ -68,6 +73,13 @@ def with_gpu_users(
     }
 
 
+def place_of(model: str) -> int:
+    """Where a model stands by its name: before (−1) or after (1) the forward pass; 0 for what may be it."""
+    if _AFTER.search(model):
+        return 1
+    return -1 if _BEFORE.search(model) else 0
+
+
 def _flat(model: str, models: Mapping[str, ModelConfig], depth: int = 0) -> list[EnsembleStep]:
     """Steps with nested ensembles opened (their tensors keep the outer names' prefix)."""
     config = models.get(model)
@@ -103,8 +115,11 @@ def _heaviest(
     on_gpu = [m for m in members if _on_gpu(m, models)]
     candidates = on_gpu or members
     timed = [m for m in candidates if compute_s.get(m, 0.0) > 0]
-    if timed:
+    if timed and len(timed) == len(candidates):
         return max(timed, key=lambda m: compute_s[m])
+    if timed:  # one whose time is not known may be the heaviest: only its name is left to go by
+        unnamed = [m for m in candidates if place_of(m) == 0]
+        return unnamed[0] if len(unnamed) == 1 else None
     return on_gpu[-1] if on_gpu else None
 
 

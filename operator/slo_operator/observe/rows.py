@@ -5,6 +5,7 @@ Idleness is proven, never assumed: fresh scrapes that cover the window, flat cou
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
@@ -20,15 +21,16 @@ _COMPUTE = (Field.COMPUTE_INPUT_US, Field.COMPUTE_INFER_US, Field.COMPUTE_OUTPUT
 
 
 def compute_s(measured: Measurements, namespace: str, pods: Collection[str]) -> dict[str, float]:
-    """Mean compute seconds per request by model, over these pods; models without requests are left out."""
+    """Mean compute seconds per request by model, over these pods; models without requests, or of which some pod does
+    not tell the time, are left out."""
     sums: dict[str, tuple[float, float]] = {}
     for (where, pod, model), fields in measured.rows.items():
         if where != namespace or pod not in pods:
             continue
-        spent = sum(fields.get(f, 0.0) for f in _COMPUTE)
+        spent = sum(fields.get(f, 0.0 if f is not Field.COMPUTE_INFER_US else math.nan) for f in _COMPUTE)
         requests, total = sums.get(model, (0.0, 0.0))
         sums[model] = (requests + fields.get(Field.REQUESTS, 0.0), total + spent / 1e6)
-    return {model: total / requests for model, (requests, total) in sums.items() if requests > 0}
+    return {m: total / n for m, (n, total) in sums.items() if n > 0 and math.isfinite(total)}
 
 
 def model_row(

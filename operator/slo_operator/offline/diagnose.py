@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from slo_operator.observe.measured import COUNTERS, REQUEST_SUMMARY, Field, Measurements
 from slo_operator.observe.roles import with_gpu_users, with_roles
 from slo_operator.observe.rows import compute_s, model_row
 from slo_operator.offline.pages import NAMESPACE, Remark
-from slo_operator.offline.structure import clients_models, guessed, unknown
+from slo_operator.offline.structure import clients_models, guessed, looks_like_ensemble, unknown
 from slo_tuner.assess import Picture, assess
 from slo_tuner.attainment import usable_grid
 from slo_tuner.decision import Assessment, BottleneckReason, Breakdown, LeverAdvice, ObjectiveState
@@ -74,15 +74,13 @@ def missed(diagnosis: Json) -> bool:
 
 def _configurations(question: Question) -> tuple[dict[str, ModelConfig], list[Remark]]:
     """What is known of the models' configurations, and what is not."""
+    measured = question.measured
     if question.models is not None:
         words = "{0} has counters, but no configuration in the repository: its settings are not known"
         missing = [name for name in question.names if name not in question.models]
         return dict(question.models), [Remark("NoConfiguration", words.format(m), m) for m in missing]
-    rows: dict[str, dict[Field, float]] = defaultdict(dict)
-    for (_, _, model), fields in question.measured.rows.items():
-        for name, value in fields.items():
-            rows[model][name] = rows[model].get(name, 0.0) + value
-    guess = guessed(rows)
+    # counts are compared: only servers on which every row can be believed
+    guess = guessed(_rows(measured, {pod for _, pod, _ in measured.row_problems}))
     if not guess:
         return {}, [
             Remark("StructureUnknown", "which models form a pipeline is not known: give --repository")
@@ -94,6 +92,15 @@ def _configurations(question: Question) -> tuple[dict[str, ModelConfig], list[Re
             words = f"{top} is taken for an ensemble of {members}, by counts and names: give --repository"
             told.append(Remark("StructureInferred", words, top))
     return guess, told
+
+
+def _rows(measured: Measurements, without: Collection[str] = ()) -> dict[str, dict[Field, float]]:
+    """Rows by model, summed over the servers."""
+    rows: dict[str, dict[Field, float]] = defaultdict(dict)
+    for (_, pod, model), fields in measured.rows.items():
+        for name, value in fields.items() if pod not in without else ():
+            rows[model][name] = rows[model].get(name, 0.0) + value
+    return rows
 
 
 def _view(question: Question, models: Mapping[str, ModelConfig]) -> ServerView:
@@ -120,6 +127,13 @@ def _view(question: Question, models: Mapping[str, ModelConfig]) -> ServerView:
         )
         for name in names
     )
+    if question.models is None:
+        rows = _rows(measured)
+        # what other models may have done for it is not called its forward pass
+        pipelines = tuple(
+            replace(p, forward=()) if p.forward == (p.model,) and looks_like_ensemble(p.model, rows) else p
+            for p in pipelines
+        )
     known = with_gpu_users(models, pipelines) if question.gpus else dict(models)
     settings = {name: config.settings for name, config in known.items()}
     pods = tuple(

@@ -97,7 +97,7 @@ def stage_kind(pipeline: Pipeline, model: str) -> str:
         return "preprocess"
     if model in pipeline.postprocess:
         return "postprocess"
-    return "forward"
+    return "forward" if model in pipeline.forward else "other"
 
 
 def _close(stages: list[tuple[str, str, float]], mean_s: float, model: str) -> tuple[StageShare, ...]:
