@@ -25,13 +25,15 @@ Series = tuple[str, tuple[tuple[str, str], ...]]
 @dataclass(slots=True)
 class Page:
     """`samples` of the families that were asked for. `odd` are lines that are none (number and text, the first few, of
-    `odd_lines`); `doubled` are series that stand there more than once: the largest value counts."""
+    `odd_lines`); `doubled` are series that stand there more than once: the largest value counts. `cut_off` is a last
+    line that does not end, "" where all do."""
 
     samples: dict[Series, float] = field(default_factory=dict)
     odd: list[tuple[int, str]] = field(default_factory=list)
     odd_lines: int = 0
     doubled: set[Series] = field(default_factory=set)
     lines: int = 0
+    cut_off: str = ""
 
 
 KEPT_ODD_LINES: Final = 5
@@ -40,9 +42,15 @@ KEPT_ODD_LINES: Final = 5
 def read(lines: Iterable[str], wanted: Callable[[str], bool]) -> Page:
     """The page's samples of families that `wanted` wants. Never raises for what the page says."""
     page = Page()
+    ended = False
     for number, line in enumerate(lines, 1):
         page.lines = number
         text = line.strip()
+        ended = ended or line.endswith("\n")
+        if ended and not line.endswith("\n"):
+            # Only the last line can lack its end. What is left of its number is another number.
+            page.cut_off = text[:120]
+            break
         if not text or text.startswith("#"):
             continue
         name, labels, value = _sample(text)

@@ -154,6 +154,9 @@ def _page_warnings(pair: Pair, found: _Found) -> None:
                 f"{pair.pod}: {page.odd_lines} lines of the {name} page are no samples; line {number}: {text}"
             )
             found.warnings.append(Remark("OddLines", words))
+        if page.cut_off:
+            words = f"{pair.pod}: the {name} page ends within a line, {page.cut_off!r}: the rest of it is missing"
+            found.warnings.append(Remark("CutOff", words))
         if page.doubled:
             example = _written(min(page.doubled))
             words = (
