@@ -33,7 +33,8 @@ class ModelRow:
     so compute_infer_s / requests is the request-weighted time of a batch.
     `quantiles` holds the server's own summary of request latency, level → seconds (last 60 s).
     `computed` counts the requests that were computed, not answered from the response cache; leave it
-    out when the model has no cache.
+    out when the model has no cache. `waited` is the least number of requests that was seen waiting at
+    any moment of the window, where `pending` is what waits now.
     """
 
     pod: str
@@ -49,6 +50,7 @@ class ModelRow:
     compute_infer_s: Signal
     compute_output_s: Signal
     pending: Signal = NOT_OBSERVED
+    waited: Signal = NOT_OBSERVED
     computed: Signal = NOT_OBSERVED
     quantiles: Mapping[float, float] = field(default_factory=dict)
     compute_quantiles: Mapping[float, float] = field(default_factory=dict)

@@ -42,6 +42,7 @@ TRITON_ROWS: tuple[RowQuery, ...] = (
     *(_counter(field, ", reason" if field is Field.FAILURES else "") for field in COUNTERS),
     RowQuery(Field.PENDING, f"max by ({_ROW}) ({PENDING}{{$scope}})"),
     RowQuery(Field.PENDING_GROWTH, f"max by ({_ROW}) (delta({PENDING}{{$scope}}[$window]))"),
+    RowQuery(Field.PENDING_LEAST, f"max by ({_ROW}) (min_over_time({PENDING}{{$scope}}[$window]))"),
 )
 
 #: the server's own quantiles over the last 60 s, in microseconds

@@ -38,6 +38,7 @@ class Field(StrEnum):
     SUMMARY_COUNT = "summary_count"
     PENDING = "pending"
     PENDING_GROWTH = "pending_growth"
+    PENDING_LEAST = "pending_least"
 
 
 class PodField(StrEnum):

@@ -9,7 +9,7 @@ import math
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from slo_operator.observe.measured import Field, Measurements
+from slo_operator.observe.measured import Field, Measurements, PodKey
 from slo_tuner.signal import Idle, Signal, Unknown, Value
 from slo_tuner.snapshot import BatchTime, ModelConfig, ModelRow
 
@@ -56,7 +56,13 @@ def model_row(
             return Unknown(measured.failed.get(name.value) or "not published for this model")
         return Value(fields[name] * scale, age_s, _SOURCE)
 
-    pending = _pending(measured, namespace, pod, config, models, signal(Field.PENDING))
+    def waiting(name: Field) -> Signal:
+        own = signal(name)
+        if problem or isinstance(own, Value) or not config.is_ensemble:
+            return own
+        return _of_members(measured, (namespace, pod), config, models, name)
+
+    pending = waiting(Field.PENDING)
     quiet = not problem and _is_idle(fields, pending)
     frozen = not problem and not fields.get(Field.REQUESTS) and fields.get(Field.SUMMARY_COUNT, 0.0) > 0
 
@@ -84,6 +90,7 @@ def model_row(
         compute_infer_s=counter(Field.COMPUTE_INFER_US, 1e-6),
         compute_output_s=counter(Field.COMPUTE_OUTPUT_US, 1e-6),
         pending=pending,
+        waited=waiting(Field.PENDING_LEAST),
         quantiles=measured.quantiles.get(key, {}),
         compute_quantiles=measured.compute_quantiles.get(key, {}),
         batches=_batches(live, config.name, window_s),
@@ -105,23 +112,20 @@ def _is_idle(fields: Mapping[Field, float], pending: Signal) -> bool:
     return flat and silent and isinstance(pending, Value) and pending.value == 0
 
 
-def _pending(
-    measured: Measurements,
-    namespace: str,
-    pod: str,
-    config: ModelConfig,
-    models: Mapping[str, ModelConfig],
-    own: Signal,
+def _of_members(
+    measured: Measurements, where: PodKey, config: ModelConfig, models: Mapping[str, ModelConfig], name: Field
 ) -> Signal:
-    """The gauge; an ensemble without one of its own waits where its members wait."""
-    if isinstance(own, Value) or not config.is_ensemble or _problem(measured, namespace, pod):
-        return own
+    """An ensemble without a gauge of its own waits where its members wait. Once it finishes nothing, what waits for a
+    member that goes on finishing requests is other ensembles' that share it.
+    """
+    stands = not measured.rows.get((*where, config.name), {}).get(Field.REQUESTS)
     total = 0.0
     for member in {s.model for s in config.steps if s.model in models}:
-        waiting = measured.rows.get((namespace, pod, member), {}).get(Field.PENDING)
-        if waiting is None:
+        fields = measured.rows.get((*where, member), {})
+        if name not in fields:
             return Unknown(f"nv_inference_pending_request_count is not published for {member}")
-        total += waiting
+        if not (stands and fields.get(Field.REQUESTS)):
+            total += fields[name]
     return Value(total, source="pending of the members")
 
 

@@ -131,7 +131,9 @@ def _pending(pair: Pair, series: Series, key: RowKey, value: float, found: _Foun
     row = found.rows[key]
     row[Field.PENDING] = row.get(Field.PENDING, 0.0) + value
     before = pair.before.samples.get(series, 0.0)
+    before = before if math.isfinite(before) else 0.0
     row[Field.PENDING_GROWTH] = row.get(Field.PENDING_GROWTH, 0.0) + value - before
+    row[Field.PENDING_LEAST] = row.get(Field.PENDING_LEAST, 0.0) + max(0.0, min(value, before))
 
 
 def _quantile(
@@ -155,7 +157,9 @@ def _page_warnings(pair: Pair, found: _Found) -> None:
             )
             found.warnings.append(Remark("OddLines", words))
         if page.cut_off:
-            words = f"{pair.pod}: the {name} page ends within a line, {page.cut_off!r}: the rest of it is missing"
+            words = (
+                f"{pair.pod}: the {name} page ends within a line, {page.cut_off!r}: the rest of it is missing"
+            )
             found.warnings.append(Remark("CutOff", words))
         if page.doubled:
             example = _written(min(page.doubled))

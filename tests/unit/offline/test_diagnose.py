@@ -219,6 +219,14 @@ def test_a08_an_overloaded_server_does_not_look_idle() -> None:
     assert "38 requests wait" in found["bottleneck"]["message"]
 
 
+def test_requests_that_have_only_begun_to_wait_are_no_bottleneck() -> None:
+    flat = dict.fromkeys(row(0, 0, 0), 700.0)
+    before, after = {"m": {**flat, "pending": 0.0}}, {"m": {**flat, "pending": 3.0}}
+    models = {"m": ModelConfig("m", ModelSettings(1, 8), uses_gpu=True)}
+    found = only(ask(after, before, models=models, seconds=10.0), "m")
+    assert (found["state"], found["bottleneck"]) == ("unknown", None)
+
+
 def test_a08_without_the_gauge_nothing_is_known() -> None:
     flat = {k: 700.0 for k in row(0, 0, 0) if k != "pending"}
     models = {"m": ModelConfig("m", ModelSettings(1, 8), uses_gpu=True)}

@@ -19,6 +19,7 @@ class Load:
     queue: float = 0.0
     infer: float = 0.0
     pending: float = 0.0
+    least_pending: float = 0.0
 
 
 class FakePrometheus:
@@ -57,6 +58,8 @@ class FakePrometheus:
                 return samples
         if "delta(nv_inference_pending" in expression:
             return self._each(lambda x: 0.0)
+        if "min_over_time(nv_inference_pending" in expression:
+            return self._each(lambda x: x.least_pending)
         if "nv_inference_pending_request_count{" in expression:
             return self._each(lambda x: x.pending)
         for family, rate in self._FAMILIES.items():

@@ -17,7 +17,7 @@ from slo_operator.observe.rows import model_row
 from slo_operator.observe.triton import BatchStat, Statistics
 from slo_tuner.settings import ModelSettings
 from slo_tuner.signal import Idle, Unknown, Value
-from slo_tuner.snapshot import BatchTime, EnsembleStep, ModelConfig
+from slo_tuner.snapshot import BatchTime, EnsembleStep, ModelConfig, ModelRow
 from tests.unit.operator.fake_prometheus import FakePrometheus, Load
 
 NOW = 1_800_000_000.0
@@ -44,10 +44,12 @@ def test_flat_counters_with_fresh_scrapes_and_nothing_pending_are_proven_idle() 
 
 
 def test_flat_counters_with_requests_waiting_are_an_overloaded_server() -> None:
-    stuck = row(QUIET | {Field.PENDING: 38.0})
+    stuck = row(QUIET | {Field.PENDING: 38.0, Field.PENDING_LEAST: 30.0})
     assert stuck.requests == Value(0.0, 2.0, "Prometheus: nv_inference_*")
     assert isinstance(stuck.pending, Value)
     assert stuck.pending.value == 38.0
+    assert isinstance(stuck.waited, Value)
+    assert stuck.waited.value == 30.0
 
 
 def test_flat_counters_without_the_pending_gauge_prove_nothing() -> None:
@@ -89,6 +91,43 @@ def test_an_ensemble_without_a_gauge_waits_where_its_members_wait() -> None:
     )
     idle = model_row(m, "serving", "p", ensemble, {"e": ensemble, "m": MODEL}, None)
     assert isinstance(idle.requests, Idle)
+
+
+SHARED = {
+    name: ModelConfig(
+        name, ModelSettings(1, 8), steps=tuple(EnsembleStep(m, ("a",), ("b",)) for m in members)
+    )
+    for name, members in {"rare": ("m", "rare-forward"), "m": (), "rare-forward": ()}.items()
+}
+
+
+def rare(shared: dict[Field, float], own: dict[Field, float]) -> ModelRow:
+    """An ensemble that finished nothing, of a stage that it shares with a busy one and one of its own."""
+    rows = {
+        (*KEY, "rare"): {Field.REQUESTS: 0.0, Field.FAILURES: 0.0},
+        (*KEY, "m"): shared,
+        (*KEY, "rare-forward"): own,
+    }
+    m = Measurements(NOW, 60.0, rows=rows, coverage={KEY: GOOD})
+    return model_row(m, "serving", "p", SHARED["rare"], SHARED, None)
+
+
+FLOWING = {Field.REQUESTS: 500.0, Field.PENDING: 4.0, Field.PENDING_LEAST: 1.0}
+HELD = {Field.REQUESTS: 0.0, Field.PENDING: 4.0, Field.PENDING_LEAST: 1.0}
+NOBODY = {Field.REQUESTS: 0.0, Field.PENDING: 0.0, Field.PENDING_LEAST: 0.0}
+
+
+def test_an_ensemble_without_requests_beside_a_busy_one_with_a_common_stage_is_idle() -> None:
+    assert isinstance(rare(FLOWING, NOBODY).requests, Idle)
+
+
+def test_an_ensemble_whose_own_or_common_stage_stands_still_is_stuck_there() -> None:
+    for stuck in (rare(FLOWING, HELD), rare(HELD, NOBODY)):
+        assert isinstance(stuck.requests, Value)
+        assert (stuck.pending, stuck.waited) == (
+            Value(4.0, source="pending of the members"),
+            Value(1.0, source="pending of the members"),
+        )
 
 
 def test_batches_are_scaled_to_the_rows_window() -> None:

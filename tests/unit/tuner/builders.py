@@ -55,14 +55,16 @@ def row(
     batches: tuple[BatchTime, ...] = (),
     window_s: float = 60.0,
     pending: Signal = Value(0.0),  # noqa: B008 - frozen
+    waited: Signal | None = None,
     quantiles: Mapping[float, float] | None = None,
     failures: float = 0.0,
 ) -> ModelRow:
-    """A row from its means per request."""
+    """A row from its means per request; what waits has waited all along, unless `waited` says otherwise."""
     total = queue_s + compute_s if latency_s is None else latency_s
     return ModelRow(
         pod, model, window_s, Value(n), Value(failures), Value(n), Value(n), Value(n * total), Value(n * queue_s),
-        Value(0.0), Value(n * compute_s), Value(0.0), pending, quantiles=quantiles or {}, batches=batches,
+        Value(0.0), Value(n * compute_s), Value(0.0), pending,
+        pending if waited is None else waited, quantiles=quantiles or {}, batches=batches,
     )  # fmt: skip
 
 

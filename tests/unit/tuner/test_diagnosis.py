@@ -122,6 +122,13 @@ class TestPublicCases:
         blind = server(pods=(pod("a"),), rows=(replace(quiet, pending=NOT_OBSERVED),))
         assert isinstance(model_times(blind, "forward"), Unknown)
 
+    def test_requests_that_have_only_begun_to_wait_are_not_stuck(self) -> None:
+        """Load began a moment ago: three wait, none has finished, and at the window's beginning none waited."""
+        begun = row("a", "forward", 0.0, pending=Value(3.0), waited=Value(0.0))
+        times = model_times(server(pods=(pod("a"),), rows=(begun,)), "forward")
+        assert isinstance(times, Unknown)
+        assert "3 have begun to wait" in times.reason
+
     def test_a_handoff_is_not_a_latency(self) -> None:
         """A01: 3,075,905 decoupled requests in 858 s of request time: 279 µs each is the hand-off."""
         config = replace(configs()["forward"], decoupled=True)

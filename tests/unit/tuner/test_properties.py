@@ -44,7 +44,7 @@ model_settings = st.builds(
 pod_settings = st.just(SETTINGS) | st.dictionaries(models, model_settings, max_size=4)
 rows = st.builds(
     ModelRow, pod_names, models, wild, signals, signals, signals, signals, signals, signals, signals, signals, signals,
-    pending=signals, computed=signals,
+    pending=signals, waited=signals, computed=signals,
     quantiles=st.dictionaries(st.sampled_from([0.5, 0.9, 0.99, 0.999]), wild, max_size=3),
     compute_quantiles=st.dictionaries(st.sampled_from([0.5, 0.99]), wild, max_size=2),
     batches=st.lists(st.builds(BatchTime, st.integers(0, 20), st.integers(-1, 50), wild), max_size=3).map(tuple),

@@ -83,12 +83,15 @@ def model_times(view: ServerView, model: str) -> Times:
     complete = len(good) == len(pods)
     busy_rows = [r for r in good if _number(r.requests) > 0]
     if not busy_rows:
-        stuck = sum(number(r.pending) or 0.0 for r in good)
-        if stuck > 0:
-            return _saturated(model, good, stuck, complete)
+        # Only what waited all the time is stuck: requests that have just begun to come have finished none either.
+        stuck = [r for r in good if _number(r.pending) > 0 and _number(r.waited) > 0]
+        if stuck:
+            return _saturated(model, good, sum(_number(r.pending) for r in stuck), complete)
         if complete and all(isinstance(r.requests, Idle) or _proven_quiet(r) for r in good):
             return Idle(f"{model}: counters flat, nothing pending on {len(good)} pods")
-        return Unknown(f"{model}: no request finished and pending is not known to be 0")
+        begun = sum(_number(r.pending) for r in good)
+        waiting = f"{begun:.0f} have begun to wait" if begun else "pending is not known to be 0"
+        return Unknown(f"{model}: no request finished and {waiting}")
     return _sum(model, busy_rows, config, complete, len(good))
 
 
