@@ -7,7 +7,7 @@ import contextlib
 import re
 import socket
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 
 import aiohttp
 import pytest
@@ -50,9 +50,26 @@ async def listening(app: web.Application) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
+class Watched(LeastOutstanding):
+    """Remembers each choice with what was outstanding when it was made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.choices: list[tuple[str, dict[str, int]]] = []
+
+    def acquire(self, avoid: Collection[str] = ()) -> str | None:
+        before = self.outstanding()
+        chosen = super().acquire(avoid)
+        if chosen is not None:
+            self.choices.append((chosen, before))
+        return chosen
+
+
 @contextlib.asynccontextmanager
-async def gateway(*targets: str, timeout_s: float = 10.0) -> AsyncIterator[Generator]:
-    balancer, recorder = LeastOutstanding(), Recorder()
+async def gateway(
+    *targets: str, timeout_s: float = 10.0, balancer: LeastOutstanding | None = None
+) -> AsyncIterator[Generator]:
+    balancer, recorder = balancer or LeastOutstanding(), Recorder()
     async with Sender(balancer, timeout_s) as sender:
         made = Generator(
             sender,
@@ -135,17 +152,26 @@ async def test_a_stuck_server_does_not_hold_back_the_schedule() -> None:
     assert max(record.latency_s for record in load.recorder.since(0)) > 0.5
 
 
-async def test_the_slow_pod_gets_fewer_requests() -> None:
-    async def slow(request: web.Request) -> web.Response:
-        await asyncio.sleep(0.2)
+async def test_a_pod_that_has_not_answered_is_chosen_only_while_no_other_has_fewer_outstanding() -> None:
+    """The lame one answers nothing until all are sent, so it holds what it got; how much that is, is the machine's."""
+    release = asyncio.Event()
+
+    async def stuck(request: web.Request) -> web.Response:
+        await release.wait()
         return web.Response()
 
-    async with serving(ok) as quick, serving(slow) as lame, gateway(quick, lame) as load:
+    watched = Watched()
+    async with serving(ok) as quick, serving(stuck) as lame, gateway(quick, lame, balancer=watched) as load:
         await load.start(FAST)
+        await load.sent_all()
+        held = watched.outstanding()[lame]
+        release.set()
         await load.drain()
+    assert len(watched.choices) == 100
+    assert all(before[chosen] == min(before.values()) for chosen, before in watched.choices)
     pods = [record.pod for record in load.recorder.since(0)]
-    # A share of half would be 50; the slow pod can be chosen only when it has nothing outstanding.
-    assert pods.count(lame) <= 15
+    assert held == pods.count(lame) >= 1
+    assert pods.count(quick) == 100 - held
 
 
 async def test_a_refused_connection_is_tried_elsewhere_and_counted() -> None:
