@@ -24,10 +24,10 @@ demo: install ## a real cluster, a real Triton, one InferenceSLO: watch the repa
 	@$(PY) -m demo $(if $(filter-out 0,$(KEEP)),--keep) $(DEMO_ARGS)
 
 test: install ## everything, with the demo's goals; without root what needs none
-	@$(PY) scripts/run_tests.py $(TEST_ARGS)
+	@$(PY) -m scripts.run_tests $(TEST_ARGS)
 
 test-quick: install ## the same without the tests of the loop and the goal run
-	@$(PY) scripts/run_tests.py --quick $(TEST_ARGS)
+	@$(PY) -m scripts.run_tests --quick $(TEST_ARGS)
 
 check: install ## style, types, layers, generated files, unit tests: under 90 seconds
 	@$(PY) scripts/run_checks.py

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from scripts import check_links, check_locks, generate_api_docs
-from scripts.run_tests import ROOT, STAGES, Counts, Stage, conclude, counts_of, run_all
+from scripts import check_links, check_locks, generate_api_docs, run_tests
+from scripts.run_tests import ROOT, STAGES, Stage, conclude, run_all, second_try
+from scripts.test_results import Counts, counts_of, failed_files
 
 HASH = "    --hash=sha256:" + "0" * 64
 
@@ -86,6 +87,74 @@ def test_a_failure_decides_and_what_was_left_out_is_told(capsys: pytest.CaptureF
     said = capsys.readouterr().out.splitlines()
     assert "left out without root: e2e (on a cluster)" in said
     assert said[-2:] == ["failed: go", "7 passed, 1 failed, 0 skipped"]
+
+
+LOOP = Stage(
+    "loop", "the loop", marker="loop", files=("e2e/test_a.py", "e2e/test_b.py"), together=3, again=True
+)
+FAILED_REPORT = """<testsuites><testsuite tests="4" failures="1" errors="1">
+  <testcase classname="tests.e2e.test_a" name="test_fine"/>
+  <testcase classname="tests.e2e.test_b" name="test_late"><failure message="AssertionError: not within 90 s&#10;more"/></testcase>
+  <testcase classname="tests.e2e.test_b.TestGroup" name="test_next"><error message="no server"/></testcase>
+  <testcase classname="tests.e2e.test_a" name="test_too"/>
+</testsuite></testsuites>"""
+
+
+def test_a_failed_test_is_told_with_its_file_and_the_first_line_of_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = tmp_path / "loop.xml"
+    report.write_text(FAILED_REPORT)
+    assert failed_files(report) == ("e2e/test_b.py",)
+    assert failed_files(tmp_path / "none.xml") == ()
+    assert conclude({"loop": counts_of(report)}, []) == 1
+    assert capsys.readouterr().out.splitlines()[-4:] == [
+        "FAILED test_b.py::test_late: AssertionError: not within 90 s",
+        "FAILED test_b.py::test_next: no server",
+        "failed: loop",
+        "2 passed, 2 failed, 0 skipped",
+    ]
+
+
+def test_a_file_of_the_loop_that_failed_is_run_once_more_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(run_tests, "RESULTS", tmp_path)
+    (tmp_path / "loop.xml").write_text(FAILED_REPORT)
+    first = counts_of(tmp_path / "loop.xml")
+    tried: list[Stage] = []
+
+    def holds(stage: Stage) -> Counts:
+        tried.append(stage)
+        return Counts(passed=2)
+
+    assert conclude({"loop": second_try(LOOP, first, holds)}, []) == 0
+    assert [(stage.name, stage.files, stage.together) for stage in tried] == [
+        ("loop-again", ("e2e/test_b.py",), 1)
+    ]
+    said = capsys.readouterr().out.splitlines()
+    assert (
+        said[1]
+        == "FAILED beside other stages, passed alone: test_b.py::test_late: AssertionError: not within 90 s"
+    )
+    assert said[-1] == "4 passed, 0 failed, 0 skipped"
+
+
+@pytest.mark.parametrize(
+    "second", [Counts(failed=1), Counts(skipped=1, inconclusive=["INCONCLUSIVE: noisy"])]
+)
+def test_a_second_failure_or_one_that_shows_nothing_leaves_the_first_standing(
+    second: Counts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_tests, "RESULTS", tmp_path)
+    (tmp_path / "loop.xml").write_text(FAILED_REPORT)
+    first = counts_of(tmp_path / "loop.xml")
+    assert second_try(LOOP, first, lambda _: second).failed == 2
+
+
+def test_a_stage_without_a_report_has_no_second_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_tests, "RESULTS", tmp_path)
+    assert second_try(LOOP, Counts(failed=1), lambda _: pytest.fail("nothing to run")).failed == 1
 
 
 def test_every_file_with_tests_of_the_loop_is_in_one_stage() -> None:

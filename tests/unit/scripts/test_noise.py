@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scripts.run_tests import INCONCLUSIVE
+from scripts.test_results import INCONCLUSIVE
 from tests.e2e.noise import TOO_LATE_MS, Noise, excuse
 
 
