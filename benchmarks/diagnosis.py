@@ -9,9 +9,10 @@ import tracemalloc
 from collections.abc import Iterator
 
 from benchmarks.figure import Figure
-from slo_operator.offline.diagnose import Question, diagnose
+from slo_operator.offline.diagnose import diagnose
 from slo_operator.offline.exposition import read
 from slo_operator.offline.pages import Pair, measurements, models_of, wanted
+from slo_operator.offline.view import Question
 
 SUBJECT = "diagnosis"
 SIZES = (1_000, 10_000, 100_000)

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from slo_operator.offline.diagnose import Question, diagnose
+from slo_operator.offline.diagnose import diagnose
 from slo_operator.offline.pages import measurements, models_of
+from slo_operator.offline.view import Question
 from slo_tuner.objectives import Objective
 from tests.accuracy.simulated import Case, Outcome, Stage, draw, simulate
 

@@ -15,9 +15,10 @@ from urllib.request import urlopen
 
 from slo_operator.cli.main import BAD_INPUT, NO, OK
 from slo_operator.cli.words import seconds_of
-from slo_operator.offline.diagnose import Question, diagnose, missed
+from slo_operator.offline.diagnose import diagnose, missed
 from slo_operator.offline.exposition import Page, read
 from slo_operator.offline.pages import Pair, Remark, measurements, models_of, wanted
+from slo_operator.offline.view import Question
 from slo_tuner.objectives import Objective
 
 _LEVELS: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "mean": None}

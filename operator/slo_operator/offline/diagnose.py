@@ -3,52 +3,31 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from slo_operator.observe.measured import COUNTERS, REQUEST_SUMMARY, Field, Measurements
-from slo_operator.observe.roles import with_gpu_users, with_roles
-from slo_operator.observe.rows import compute_s, model_row
-from slo_operator.offline.pages import NAMESPACE, Remark
-from slo_operator.offline.structure import clients_models, guessed, looks_like_ensemble, unknown
+from slo_operator.observe.measured import COUNTERS, REQUEST_SUMMARY, Field
+from slo_operator.offline.pages import Remark
+from slo_operator.offline.view import Question, configurations, server_view
 from slo_tuner.assess import Picture, assess
 from slo_tuner.attainment import usable_grid
 from slo_tuner.decision import Assessment, BottleneckReason, Breakdown, LeverAdvice, ObjectiveState
 from slo_tuner.diagnosis.rows import ModelTimes, number
 from slo_tuner.memory import ServerMemory
-from slo_tuner.objectives import Objective
 from slo_tuner.policy import Policy
 from slo_tuner.settings import ModelSettings, PodSettings
 from slo_tuner.signal import Idle, Unknown
-from slo_tuner.snapshot import ModelConfig, Pipeline, PodView, PoolView, ServerView
+from slo_tuner.snapshot import ModelConfig, Pipeline, PoolView, ServerView
 
-#: how far levers may go where nobody declared limits: as in the resource's defaults
-MAX_BATCH, MAX_DELAY_US, MAX_PROCESSES = 128, 10_000, 8
 NO_SETTINGS: Final = "how many instances the models have is not known: give --repository"
 
 Json = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What is asked. `models`: configurations by name, None when there is no repository; `only`: this client-facing
-    model; `gpus` of one server."""
-
-    measured: Measurements
-    pods: Sequence[str]
-    names: Sequence[str]
-    warnings: Sequence[Remark] = ()
-    models: Mapping[str, ModelConfig] | None = None
-    objectives: Sequence[Objective] = ()
-    only: str | None = None
-    gpus: int = 1
-
-
 def diagnose(question: Question) -> Json:
     """`{"window_s", "models": [...]}`; what is not known is None."""
-    models, warnings = _configurations(question)
-    view = _view(question, models)
+    models, warnings = configurations(question)
+    view = server_view(question, models)
     known = question.models is not None
     settings = {name: config.settings for name, config in models.items()} if known else {}
     picture = assess(
@@ -70,96 +49,6 @@ def diagnose(question: Question) -> Json:
 def missed(diagnosis: Json) -> bool:
     """Whether an objective of some model is missed."""
     return any(slo["state"] == "missed" for model in diagnosis["models"] for slo in model["slo"])
-
-
-def _configurations(question: Question) -> tuple[dict[str, ModelConfig], list[Remark]]:
-    """What is known of the models' configurations, and what is not."""
-    measured = question.measured
-    if question.models is not None:
-        words = "{0} has counters, but no configuration in the repository: its settings are not known"
-        missing = [name for name in question.names if name not in question.models]
-        return dict(question.models), [Remark("NoConfiguration", words.format(m), m) for m in missing]
-    # counts are compared: only servers on which every row can be believed
-    guess = guessed(_rows(measured, {pod for _, pod, _ in measured.row_problems}))
-    if not guess:
-        return {}, [
-            Remark("StructureUnknown", "which models form a pipeline is not known: give --repository")
-        ]
-    told = []
-    for top, config in guess.items():
-        if config.steps:
-            members = " → ".join(step.model for step in config.steps)
-            words = f"{top} is taken for an ensemble of {members}, by counts and names: give --repository"
-            told.append(Remark("StructureInferred", words, top))
-    return guess, told
-
-
-def _rows(measured: Measurements, without: Collection[str] = ()) -> dict[str, dict[Field, float]]:
-    """Rows by model, summed over the servers."""
-    rows: dict[str, dict[Field, float]] = defaultdict(dict)
-    for (_, pod, model), fields in measured.rows.items():
-        for name, value in fields.items() if pod not in without else ():
-            rows[model][name] = rows[model].get(name, 0.0) + value
-    return rows
-
-
-def _view(question: Question, models: Mapping[str, ModelConfig]) -> ServerView:
-    measured = question.measured
-    served = {model for _, _, model in (*measured.rows, *measured.row_problems)}
-    everything = {name: unknown(name) for name in question.names if name in served} | dict(models)
-    names = [n for n in clients_models(everything) if n in served and question.only in (None, n)]
-    times = compute_s(measured, NAMESPACE, question.pods)
-    pipelines = tuple(
-        with_roles(
-            Pipeline(
-                model=name,
-                preprocess=(),
-                forward=(),
-                postprocess=(),
-                objectives=tuple(question.objectives),
-                max_batch_size=MAX_BATCH,
-                max_queue_delay_us=MAX_DELAY_US,
-                max_preprocess_instances=MAX_PROCESSES,
-                window_s=measured.window_s,
-            ),
-            everything,
-            times,
-        )
-        for name in names
-    )
-    if question.models is None:
-        rows = _rows(measured)
-        # what other models may have done for it is not called its forward pass
-        pipelines = tuple(
-            replace(p, forward=()) if p.forward == (p.model,) and looks_like_ensemble(p.model, rows) else p
-            for p in pipelines
-        )
-    known = with_gpu_users(models, pipelines) if question.gpus else dict(models)
-    settings = {name: config.settings for name, config in known.items()}
-    pods = tuple(
-        PodView(pod, ready=True, terminating=False, started=0.0, gpus=question.gpus, settings=settings)
-        for pod in question.pods
-    )
-    return ServerView(
-        namespace=NAMESPACE,
-        resource="",
-        name="",
-        pool="",
-        gpus_per_replica=question.gpus,
-        min_replicas=len(pods),
-        max_replicas=len(pods),
-        desired_replicas=len(pods),
-        managed=False,
-        pods=pods,
-        models=known,
-        pipelines=pipelines,
-        rows=tuple(
-            model_row(measured, NAMESPACE, pod, config, known, None)
-            for pod in question.pods
-            for config in everything.values()
-            if config.name in served
-        ),
-    )
 
 
 def _unknown_members(picture: Picture, view: ServerView) -> Iterator[Remark]:

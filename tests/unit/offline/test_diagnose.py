@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from slo_operator.offline.diagnose import Question, diagnose, missed
+from slo_operator.offline.diagnose import diagnose, missed
 from slo_operator.offline.pages import Pair, measurements, models_of
+from slo_operator.offline.view import Question
 from slo_tuner.objectives import Objective
 from slo_tuner.settings import ModelSettings
 from slo_tuner.snapshot import EnsembleStep, ModelConfig

@@ -9,9 +9,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slo_operator.offline.diagnose import Question, diagnose
+from slo_operator.offline.diagnose import diagnose
 from slo_operator.offline.exposition import read
 from slo_operator.offline.pages import Pair, measurements, models_of, wanted
+from slo_operator.offline.view import Question
 from slo_tuner.objectives import Objective
 from slo_tuner.settings import Batching, ModelSettings
 from slo_tuner.snapshot import EnsembleStep, ModelConfig
@@ -68,6 +69,11 @@ def test_every_stage_gets_its_time_within_5_points_of_the_mean(
     rows, models, means, whole = pipeline
     pairs = [Pair(f"pod-{n}", page(nothing(rows)), page(rows)) for n in range(pods)]
     chat = chat_of(asked(pairs, models if known else None))
+    if any(warning["code"] == "StructureUnknown" for warning in chat["warnings"]):
+        assert not known
+        # times that suit several structures: then nothing is called any stage's
+        assert {one["stage"] for one in chat["breakdown"]} <= {"queue", "other", "unexplained"}
+        return
     found: dict[tuple[str, str], float] = {}
     for one in chat["breakdown"]:
         kind = "wait" if one["stage"] in ("queue", "busy_wait", "batching_delay") else one["stage"]
