@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +16,7 @@ from urllib.request import urlopen
 
 from slo_operator.cli.main import BAD_INPUT, NO, OK
 from slo_operator.cli.words import seconds_of
-from slo_operator.offline.diagnose import diagnose, missed
+from slo_operator.offline.diagnose import diagnose, missed, together
 from slo_operator.offline.exposition import Page, read
 from slo_operator.offline.pages import Pair, Remark, measurements, models_of, wanted
 from slo_operator.offline.view import Question
@@ -31,6 +32,8 @@ _METRICS: Final = {
 }
 #: a metrics page that takes longer than this does not come
 FETCH_S: Final = 10.0
+#: between two looks at a running server
+WINDOW_S: Final = 60.0
 
 
 class InputError(Exception):
@@ -40,7 +43,7 @@ class InputError(Exception):
 def run(options: argparse.Namespace) -> int:
     """Carry out the command; return its exit code."""
     try:
-        found = diagnose(_question(options))
+        found = together([diagnose(question) for question in _questions(options)])
     except InputError as error:
         print(f"slo diagnose: {error}", file=sys.stderr)
         return BAD_INPUT
@@ -48,25 +51,92 @@ def run(options: argparse.Namespace) -> int:
     return NO if missed(found) else OK
 
 
+def _questions(options: argparse.Namespace) -> list[Question]:
+    sources = [bool(options.before or options.after), bool(options.url), options.prometheus is not None]
+    if sum(sources) > 1:
+        raise InputError("--before and --after, --url, and --prometheus do not go together: give one of them")
+    if options.prometheus is not None:
+        return _scraped(options)
+    for name in ("namespace", "at", "config", "token_file"):
+        if getattr(options, name) is not None:
+            raise InputError(f"--{name.replace('_', '-')} goes with --prometheus only")
+    return [_question(options)]
+
+
+def _scraped(options: argparse.Namespace) -> list[Question]:
+    """What Prometheus knows: a question for each server of the namespace."""
+    # pydantic and an HTTP client: loaded when they are needed
+    from slo_operator.config import ConfigError, OperatorConfig, load_config
+    from slo_operator.observe.prometheus import Prometheus, PrometheusError
+    from slo_operator.offline.prometheus import Asked, NothingServedError, questions
+
+    if options.seconds is not None:
+        raise InputError("--seconds goes with saved pages; the time that Prometheus looks back is --window")
+    if urlsplit(options.prometheus).scheme not in ("http", "https"):
+        raise InputError(f"--prometheus {options.prometheus}: an address such as http://HOST:9090 is needed")
+    if not options.namespace:
+        raise InputError("--namespace is missing: where the servers run")
+    objectives = tuple(objective(text) for text in options.slo)
+    at = time.time() if options.at is None else options.at
+    token_file = None if options.token_file is None else Path(options.token_file)
+    try:
+        config = OperatorConfig() if options.config is None else load_config(Path(options.config))
+        asked = Asked(options.namespace, at, options.window, config.gateway_histograms)
+        found = questions(Prometheus(options.prometheus, FETCH_S, token_file), asked)
+    except ConfigError as error:
+        raise InputError(f"--config {error}") from None
+    except (PrometheusError, NothingServedError) as error:
+        raise InputError(f"--prometheus: {error}") from None
+    except OSError as error:
+        raise InputError(f"--token-file {options.token_file}: {error.strerror}") from None
+    names = sorted({name for question in found for name in question.names})
+    if options.model is not None and options.model not in names:
+        raise InputError(
+            f"--model {options.model}: the servers in {options.namespace} have {', '.join(names)}"
+        )
+    whole = []
+    for question in found:
+        if options.model is not None and options.model not in question.names:
+            continue
+        gpus = question.gpus if options.gpus is None else options.gpus
+        models, broken = _configurations(options, gpus)
+        whole.append(
+            replace(
+                question,
+                warnings=(*question.warnings, *broken),
+                models=models,
+                objectives=objectives,
+                only=options.model,
+                gpus=gpus,
+            )
+        )
+    return whole
+
+
+def _configurations(options: argparse.Namespace, gpus: int) -> tuple[dict[str, Any] | None, list[Remark]]:
+    return (None, []) if options.repository is None else _repository(Path(options.repository), gpus)
+
+
 def _question(options: argparse.Namespace) -> Question:
     objectives = tuple(objective(text) for text in options.slo)
     pairs, seconds = _live(options) if options.url else _saved(options)
+    gpus = 1 if options.gpus is None else options.gpus
     measured, remarks = measurements(pairs, seconds)
     names = models_of(pairs)
     if options.model is not None and options.model not in names:
         raise InputError(f"--model {options.model}: the second page has {', '.join(names)}")
-    models = None
-    if options.repository is not None:
-        models, broken = _repository(Path(options.repository), options.gpus)
-        remarks = (*remarks, *broken)
+    models, broken = _configurations(options, gpus)
+    warnings = (*remarks, *broken)
     return Question(
-        measured, [p.pod for p in pairs], names, remarks, models, objectives, options.model, options.gpus
+        measured, [p.pod for p in pairs], names, warnings, models, objectives, options.model, gpus
     )
 
 
 def _saved(options: argparse.Namespace) -> tuple[list[Pair], float]:
     if not options.before and not options.after:
-        raise InputError("give two saved pages (--before, --after, --seconds), or --url")
+        raise InputError(
+            "give two saved pages (--before, --after, --seconds), --url, or --prometheus with --namespace"
+        )
     if len(options.before) != len(options.after):
         raise InputError(
             f"{len(options.before)} --before and {len(options.after)} --after: give them in pairs"
@@ -80,11 +150,11 @@ def _saved(options: argparse.Namespace) -> tuple[list[Pair], float]:
 
 def _live(options: argparse.Namespace) -> tuple[list[Pair], float]:
     """Every URL twice, `window` seconds apart; the time that lay between is measured."""
-    if options.before or options.after or options.seconds is not None:
-        raise InputError("--url asks running servers: it does not go with --before, --after or --seconds")
+    if options.seconds is not None:
+        raise InputError("--seconds goes with saved pages; the time between two looks is --window")
     began = time.monotonic()
     first = [_fetched(url) for url in options.url]
-    time.sleep(max(0.0, options.window - (time.monotonic() - began)))
+    time.sleep(max(0.0, (options.window or WINDOW_S) - (time.monotonic() - began)))
     again = time.monotonic()
     second = [_fetched(url) for url in options.url]
     pairs = [Pair(urlsplit(u).netloc, a, b) for u, a, b in zip(options.url, first, second, strict=True)]

@@ -15,6 +15,7 @@ from slo_operator.cli.words import STAGES, bar
 _WIDTH = 120
 _BAR = 40
 _LEVERS = 3
+_PODS = 3
 _COLOURS = {"met": "green", "missed": "bold red"}
 Json = dict[str, Any]
 
@@ -23,10 +24,17 @@ def show(found: Json) -> None:
     """Print the diagnosis of every model."""
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDTH)
     for number, model in enumerate(found["models"]):
-        console.print(*([Text()] if number else []), Text(model["model"], style="bold"), sep="\n")
+        title = Text.assemble((model["model"], "bold"), (_where(model["pods"]), "dim"))
+        console.print(*([Text()] if number else []), title, sep="\n")
         console.print(Padding(Group(*_model(model)), (0, 0, 0, 2), expand=False))
     if not found["models"]:
         console.print("no client-facing model has counters")
+
+
+def _where(pods: list[str]) -> str:
+    if len(pods) < 2:
+        return ""
+    return f"  on {', '.join(pods)}" if len(pods) <= _PODS else f"  on {len(pods)} pods"
 
 
 def _model(model: Json) -> list[RenderableType]:

@@ -1,5 +1,5 @@
 """`slo`, also `kubectl slo`: what the operator sees and does, from the status of its resources; and a diagnosis of any
-Triton from two saved metrics pages.
+Triton from two saved metrics pages or Prometheus.
 
 Exit codes: 0 fine, 1 the answer is no (an SLO is missed), 2 bad input or no answer.
 Libraries are imported when a command runs, so that --help and mistakes answer at once.
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from datetime import datetime
 
 from slo_operator import __version__
 
@@ -31,6 +32,7 @@ examples:
 without a cluster and without the operator:
   curl -s HOST:8002/metrics >a.prom; sleep 60; curl -s HOST:8002/metrics >b.prom
   slo diagnose --before a.prom --after b.prom --seconds 60 --repository models --slo latency.p99=300ms
+  slo diagnose --prometheus http://HOST:9090 --namespace serving --slo latency.p99=300ms
   slo lint models
 """
 
@@ -92,7 +94,8 @@ def _diagnose(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "diagnose",
         help="where latency comes from and what to change first, from two metrics pages",
         description="Where the latency of a Triton comes from and what to change first. Needs no cluster: two metrics "
-        "pages, some time apart, under the load that you want to know about; saved ones, or a URL to ask twice.",
+        "pages, some time apart, under the load that you want to know about; saved ones, or a URL to ask twice. "
+        "Or what Prometheus has scraped from the servers of a namespace.",
     )
     pages = diagnose.add_argument_group("saved pages")
     pages.add_argument(
@@ -113,8 +116,24 @@ def _diagnose(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "--url", action="append", default=[], help="http://HOST:8002/metrics; again for each further pod"
     )
     live.add_argument(
-        "--window", type=_seconds, default=60.0, metavar="S", help="seconds between two looks; default: 60"
+        "--window",
+        type=_seconds,
+        metavar="S",
+        help="seconds between two looks; default: 60, of Prometheus what the operator would take",
     )
+    prometheus = diagnose.add_argument_group("what Prometheus has scraped")
+    prometheus.add_argument("--prometheus", metavar="URL", help="http://HOST:9090, together with --namespace")
+    prometheus.add_argument("-n", "--namespace", help="where the servers run")
+    prometheus.add_argument(
+        "--at",
+        type=_moment,
+        metavar="TIME",
+        help="look back from here, such as 2026-01-31T10:00:00Z; default: now",
+    )
+    prometheus.add_argument(
+        "--config", metavar="FILE", help="the operator's configuration: its gatewayHistograms are read, too"
+    )
+    prometheus.add_argument("--token-file", metavar="FILE", help="a bearer token for Prometheus")
     diagnose.add_argument(
         "--slo",
         action="append",
@@ -125,7 +144,9 @@ def _diagnose(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     diagnose.add_argument(
         "--repository", metavar="DIR", help="the model repository: settings and ensembles, for levers"
     )
-    diagnose.add_argument("--gpus", type=_gpus, default=1, metavar="N", help="GPUs of one pod; default: 1")
+    diagnose.add_argument(
+        "--gpus", type=_gpus, metavar="N", help="GPUs of one pod; default: as Prometheus knows it, or 1"
+    )
     diagnose.add_argument("--model", metavar="NAME", help="only this client-facing model")
     diagnose.add_argument(
         "-o", "--output", choices=("table", "json", "yaml"), default="table", help="default: table"
@@ -203,6 +224,16 @@ def _seconds(text: str) -> float:
         message = f"{text!r}: a number of seconds from 1 to 3600"
         raise argparse.ArgumentTypeError(message)
     return seconds
+
+
+def _moment(text: str) -> float:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        message = f"{text!r}: a time such as 2026-01-31T10:00:00Z"
+        raise argparse.ArgumentTypeError(message) from None
+    # without a zone it is meant as the clock on the wall says
+    return moment.timestamp()
 
 
 def _count(text: str) -> int:

@@ -107,7 +107,7 @@ def measure(
         window_s=window_s,
         failure=None,
         rows=_rows({q.field: answer() or [] for q, answer in rows.items()}),
-        coverage=_coverage(series, window_s, at),
+        coverage=read_coverage(series, window_s, at),
         quantiles=_quantiles(quantiles() or []),
         compute_quantiles=_quantiles(compute() or []),
         pods=_pods({f: answer() or [] for f, answer in pods.items()}),
@@ -175,7 +175,7 @@ def _row_key(labels: Mapping[str, str]) -> RowKey | None:
     return key if all(key) else None
 
 
-def _coverage(series: list[RawSeries], window_s: float, at: float) -> dict[PodKey, Coverage]:
+def read_coverage(series: list[RawSeries], window_s: float, at: float) -> dict[PodKey, Coverage]:
     """Per pod, from its best covered series (HA pairs scrape the same pod twice)."""
     best: dict[PodKey, Coverage] = {}
     for one in series:

@@ -46,6 +46,14 @@ def diagnose(question: Question) -> Json:
     return {"window_s": round(question.measured.window_s, 3), "models": found}
 
 
+def together(diagnoses: Sequence[Json]) -> Json:
+    """Those of several servers as one; every model says which pods are its server's."""
+    if len(diagnoses) == 1:
+        return diagnoses[0]
+    models = [model for one in diagnoses for model in one["models"]]
+    return {"window_s": max(one["window_s"] for one in diagnoses), "models": models}
+
+
 def missed(diagnosis: Json) -> bool:
     """Whether an objective of some model is missed."""
     return any(slo["state"] == "missed" for model in diagnosis["models"] for slo in model["slo"])
@@ -72,6 +80,7 @@ def _model(
     names = ("", pipeline.model, *pipeline.preprocess, *pipeline.forward, *pipeline.postprocess)
     return {
         "model": pipeline.model,
+        "pods": [pod.name for pod in view.pods],
         "state": "active" if active else "idle" if isinstance(times, Idle) else "unknown",
         "rate_rps": _rate(view, pipeline.model),
         # where nothing finished, requests have waited for the whole window so far, and nobody knows how long yet

@@ -122,7 +122,14 @@ def test_one_model_may_be_asked_for(pages: list[str], capsys: pytest.CaptureFixt
         (["--slo", "latency.p99=300"], "the target is a time such as 300ms"),
         (["--slo", "latency.p99=0ms"], "the target is a time such as 300ms"),
         (["--repository", "/nowhere"], "--repository /nowhere: No such file or directory"),
-        (["--url", "http://127.0.0.1:1/metrics"], "--url asks running servers: it does not go with --before"),
+        (
+            ["--url", "http://127.0.0.1:1/metrics"],
+            "--before and --after, --url, and --prometheus do not go together",
+        ),
+        (["--prometheus", "http://127.0.0.1:1"], "--before and --after, --url, and --prometheus do not go"),
+        (["--namespace", "serving"], "--namespace goes with --prometheus only"),
+        (["--at", "2026-01-31T10:00:00Z"], "--at goes with --prometheus only"),
+        (["--config", "config.yaml"], "--config goes with --prometheus only"),
         (["--before", "/nowhere"], "2 --before and 1 --after: give them in pairs"),
         (["--before", "/nowhere", "--after", "/nowhere"], "/nowhere: No such file or directory"),
     ],
@@ -137,7 +144,22 @@ def test_bad_input_is_named_with_what_is_right(
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ([], "give two saved pages (--before, --after, --seconds), or --url"),
+        ([], "give two saved pages (--before, --after, --seconds), --url, or --prometheus"),
+        (["--url", "http://127.0.0.1:1/metrics", "--seconds", "9"], "--seconds goes with saved pages"),
+        (["--prometheus", "http://127.0.0.1:1"], "--namespace is missing"),
+        (["--prometheus", "127.0.0.1:1", "-n", "x"], "an address such as http://HOST:9090 is needed"),
+        (
+            ["--prometheus", "http://127.0.0.1:1", "-n", "x", "--seconds", "9"],
+            "--seconds goes with saved pages",
+        ),
+        (
+            ["--prometheus", "http://127.0.0.1:1", "-n", "x", "--config", "/nowhere"],
+            "--config /nowhere: cannot be read",
+        ),
+        (
+            ["--prometheus", "http://127.0.0.1:1", "-n", "x"],
+            "--prometheus: http://127.0.0.1:1/api/v1/query: ",
+        ),
         (["--before", "a", "--after", "b"], "--seconds is missing"),
         (["--url", "file:///etc/passwd"], "an address such as http://HOST:8002/metrics is needed"),
         (["--url", "http://127.0.0.1:1/metrics"], "--url http://127.0.0.1:1/metrics: "),

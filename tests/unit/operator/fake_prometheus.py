@@ -62,6 +62,10 @@ class FakePrometheus:
             return self._each(lambda x: x.least_pending)
         if "nv_inference_pending_request_count{" in expression:
             return self._each(lambda x: x.pending)
+        if expression.startswith("count by (namespace) (nv_"):
+            return [Sample({"namespace": self.namespace}, float(len(self.loads)))]
+        if expression.startswith("max by (namespace, pod, model) (nv_"):
+            return self._each(lambda x: x.rps)
         for family, rate in self._FAMILIES.items():
             if f"increase({family}" in expression:
                 window = float(expression.split("[")[1].split("s]", maxsplit=1)[0])
