@@ -81,7 +81,7 @@ def _scraped(options: argparse.Namespace) -> list[Question]:
     token_file = None if options.token_file is None else Path(options.token_file)
     try:
         config = OperatorConfig() if options.config is None else load_config(Path(options.config))
-        asked = Asked(options.namespace, at, options.window, config.gateway_histograms)
+        asked = Asked(options.namespace, at, options.window, tuple(config.gateway_histograms))
         found = questions(Prometheus(options.prometheus, FETCH_S, token_file), asked)
     except ConfigError as error:
         raise InputError(f"--config {error}") from None

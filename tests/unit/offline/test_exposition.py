@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 
 from hypothesis import given
@@ -52,7 +53,9 @@ def test_only_what_is_wanted_is_kept() -> None:
 
 
 @given(st.lists(st.text(max_size=200), max_size=30))
-def test_no_text_makes_it_fail(lines: list[str]) -> None:
+def test_no_text_makes_it_fail(parts: list[str]) -> None:
+    """As a file gives its lines: each with its end, but for the last one."""
+    lines = list(io.StringIO("\n".join(parts)))
     page = read(lines, everything)
     assert page.lines == len(lines)
 
