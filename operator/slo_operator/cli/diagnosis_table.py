@@ -52,7 +52,7 @@ def _model(model: Json) -> list[RenderableType]:
     if model["bottleneck"]:
         out += [Text(), Text.assemble("bottleneck: ", (model["bottleneck"]["reason"], "bold"))]
         out.append(Padding(Text(model["bottleneck"]["message"]), (0, 0, 0, 2)))
-    return [*out, Text(), *_levers(model), *_warnings(model)]
+    return [*out, Text(), *_levers(model), *_open(model), *_warnings(model)]
 
 
 def _slo(one: Json) -> Text:
@@ -88,6 +88,10 @@ def _levers(model: Json) -> list[RenderableType]:
         for name, text in (one["setting"] or {}).items():
             out += [Text(f"      {name}: {line}", style="cyan") for line in text.splitlines()]
     return out
+
+
+def _open(model: Json) -> list[RenderableType]:
+    return [Text.assemble(("would settle ", "dim"), line) for line in model["would_settle"]]
 
 
 def _warnings(model: Json) -> list[RenderableType]:

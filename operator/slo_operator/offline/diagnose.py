@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from slo_operator.observe.measured import COUNTERS, REQUEST_SUMMARY, Field
 from slo_operator.offline.pages import Remark
+from slo_operator.offline.settle import would_settle
 from slo_operator.offline.view import Question, configurations, server_view
 from slo_tuner.assess import Picture, assess
 from slo_tuner.attainment import usable_grid
@@ -90,6 +91,7 @@ def _model(
         "breakdown": _breakdown(breakdown, known),
         "bottleneck": _bottleneck(assessment, pipeline, breakdown, known),
         "measurable": _measurable(view, pipeline, active is not None),
+        "would_settle": would_settle(view, pipeline, breakdown, known) if active else [],
         "slo": [_slo(one) for one in assessment.objectives if one.model == pipeline.model],
         "warnings": [
             {"code": w.code, "message": w.message}
@@ -131,7 +133,7 @@ def _bottleneck(
     found = assessment.bottleneck
     if found is None:
         return None
-    if not known:
+    if not known and found.reason is not BottleneckReason.NONE:
         waits = [one for one in (breakdown.stages if breakdown else ()) if one.kind == "busy_wait"]
         most = max(waits, key=lambda one: one.mean_s, default=None)
         where = f"requests wait most for {most.model}, {_ms(most.mean_s):g} ms; " if most else ""

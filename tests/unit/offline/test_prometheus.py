@@ -14,6 +14,7 @@ from slo_operator.offline.diagnose import diagnose, together
 from slo_operator.offline.prometheus import Asked, NothingServedError, questions
 from slo_tuner.decide import decide
 from slo_tuner.decision import Decision
+from slo_tuner.objectives import Objective
 from slo_tuner.snapshot import ServerView
 from tests.unit.operator.fake_prometheus import FakePrometheus, Load
 from tests.unit.operator.fakes import resource
@@ -72,6 +73,16 @@ def test_pods_with_the_same_models_are_one_server(prometheus: FakePrometheus) ->
     assert found["forward"]["rate_rps"] == pytest.approx(40.0)
     assert found["ranker"]["pods"] == ["rank-0"]
     assert found["ranker"]["mean_latency_ms"] == pytest.approx(10.0)
+
+
+def test_where_every_objective_is_met_no_bottleneck_is_told_with_or_without_settings(
+    prometheus: FakePrometheus,
+) -> None:
+    question = questions(prometheus, ASKED)[-1]
+    (ranker,) = diagnose(replace(question, objectives=(Objective("latency", None, 0.3),)))["models"]
+    assert ranker["bottleneck"]["reason"] == "None"
+    (ranker,) = diagnose(replace(question, objectives=(Objective("latency", None, 0.005),)))["models"]
+    assert ranker["bottleneck"]["reason"] == "Unexplained"
 
 
 def test_the_window_is_the_loops_unless_it_is_given(prometheus: FakePrometheus) -> None:
