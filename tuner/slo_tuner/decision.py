@@ -104,12 +104,15 @@ class ObjectiveState:
 class StageShare:
     """Mean time of one stage on the critical path of a request. `kind` is batching_delay, busy_wait,
     preprocess, forward, postprocess, other (computed by a model whose role is not known) or unexplained.
+    `low_s` and `high_s` bound a mean that is an estimate; None where it is measured.
     """
 
     kind: str
     model: str
     mean_s: float
     share: float
+    low_s: float | None = None
+    high_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,17 +64,24 @@ def _slo(one: Json) -> Text:
 
 def _bars(model: Json) -> Table:
     table = Table.grid(padding=(0, 2))
-    for justify in ("left", "left", "right", "right", "left"):
+    ranges = any("low" in stage for stage in model["breakdown"])
+    for justify in ("left", "left", "right", *(["left"] if ranges else []), "right", "left"):
         table.add_column(justify=justify, no_wrap=True)
     for stage in model["breakdown"]:
         table.add_row(
             "queue" if stage["stage"] == "queue" else STAGES[stage["stage"]],
             Text(stage["model"], style="dim"),
             f"{stage['ms']:g} ms",
+            *([Text(_range(stage), style="dim")] if ranges else []),
             f"{stage['share']:.0%}",
             Text(bar(stage["share"], _BAR), style="cyan" if stage["stage"] == "forward" else "magenta"),
         )
     return table
+
+
+def _range(stage: Json) -> str:
+    """Between what an estimate lies; nothing for what is measured."""
+    return f"({stage['low']:g}-{stage['high']:g} ms)" if "low" in stage else ""
 
 
 def _levers(model: Json) -> list[RenderableType]:

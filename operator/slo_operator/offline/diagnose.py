@@ -12,7 +12,14 @@ from slo_operator.offline.settle import would_settle
 from slo_operator.offline.view import Question, configurations, server_view
 from slo_tuner.assess import Picture, assess
 from slo_tuner.attainment import usable_grid
-from slo_tuner.decision import Assessment, BottleneckReason, Breakdown, LeverAdvice, ObjectiveState
+from slo_tuner.decision import (
+    Assessment,
+    BottleneckReason,
+    Breakdown,
+    LeverAdvice,
+    ObjectiveState,
+    StageShare,
+)
 from slo_tuner.diagnosis.rows import ModelTimes, number
 from slo_tuner.memory import ServerMemory
 from slo_tuner.policy import Policy
@@ -122,9 +129,16 @@ def _breakdown(found: Breakdown | None, known: bool) -> list[Json]:
             "model": one.model,
             "ms": _ms(one.mean_s),
             "share": round(one.share, 4),
+            **_bounds(one),
         }
         for one in found.stages
     ]
+
+
+def _bounds(one: StageShare) -> Json:
+    if one.low_s is None or one.high_s is None:
+        return {}
+    return {"low": _ms(one.low_s), "high": _ms(one.high_s)}
 
 
 def _bottleneck(

@@ -68,6 +68,18 @@ def test_the_table_says_where_the_time_goes_and_what_to_write(
     assert "preprocessing: instance_group [ { count: " in said
 
 
+def test_the_table_shows_between_what_an_estimate_lies(
+    pages: list[str], repository: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = Path(repository, "forward", "config.pbtxt")
+    config.write_text(config.read_text() + "dynamic_batching { max_queue_delay_microseconds: 5000 }\n")
+    assert run(*pages, "--repository", repository) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (waiting,) = [one for one in lines if "waiting for an instance" in one and " forward " in one]
+    assert " ms  (5-10 ms)  " in waiting
+    assert any(" ms  (0-5 ms)  " in one for one in lines)
+
+
 def test_json_and_yaml_say_the_same(
     pages: list[str], repository: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,7 +13,7 @@ from slo_operator.offline.diagnose import diagnose, missed
 from slo_operator.offline.pages import Pair, measurements, models_of
 from slo_operator.offline.view import Question
 from slo_tuner.objectives import Objective
-from slo_tuner.settings import ModelSettings
+from slo_tuner.settings import Batching, ModelSettings
 from slo_tuner.snapshot import EnsembleStep, ModelConfig
 from tests.unit.offline.pages import Rows, nothing, page, row
 
@@ -96,6 +96,17 @@ def test_the_breakdown_adds_up_to_the_mean() -> None:
     for models in (REPOSITORY, None):
         chat = only(ask(STARVED, models=models), "chat")
         assert sum(stages(chat).values()) == pytest.approx(chat["mean_latency_ms"], rel=1e-3)
+
+
+def test_what_a_queue_delay_may_have_cost_is_given_with_its_bounds_and_nothing_else_is() -> None:
+    """10 ms of queue with a delay of 5 ms: at most 5 ms of it are the delay, at least 5 ms a busy instance."""
+    forward = ModelConfig("forward", ModelSettings(4, 16, Batching(5_000)), uses_gpu=True)
+    chat = only(ask(STARVED, models={**REPOSITORY, "forward": forward}), "chat")
+    bounds = {(one["stage"], one["model"]): (one.get("low"), one.get("high")) for one in chat["breakdown"]}
+    assert bounds.pop(("batching_delay", "forward")) == (0, 5)
+    assert bounds.pop(("busy_wait", "forward")) == (5, 10)
+    assert set(bounds.values()) == {(None, None)}
+    assert all("low" not in one for one in only(ask(STARVED, models=REPOSITORY), "chat")["breakdown"])
 
 
 def test_without_the_repository_the_pipeline_is_guessed_from_counts_and_waiting_is_not_split() -> None:

@@ -318,3 +318,38 @@ def test_a_breakdown_always_adds_up(pre: float, wait: float, forward: float, top
     assert sum(s.mean_s for s in found.stages) == pytest.approx(found.mean_s, rel=1e-9)
     assert sum(s.share for s in found.stages) == pytest.approx(1.0, rel=1e-9)
     assert all(s.mean_s >= 0 for s in found.stages)
+    for s in found.stages:
+        if s.low_s is not None and s.high_s is not None:
+            assert delay > 0 and s.kind in ("batching_delay", "busy_wait") and s.model == "forward"
+            assert -1e-12 <= s.low_s <= s.mean_s + 1e-12 and s.mean_s <= s.high_s + 1e-12
+            assert s.high_s <= found.mean_s * (1 + 1e-9)
+
+
+def test_the_parts_of_a_queue_carry_the_bounds_of_what_a_delay_can_have_cost() -> None:
+    """20 ms of queue with a delay of 5 ms: 0-5 ms of it are the delay, 15-20 ms a busy instance."""
+    settings = {**SETTINGS, "forward": ModelSettings(4, 16, Batching(5_000))}
+    rows = (
+        row("a", "preprocessing", 60, 0.004, 0.028),
+        row("a", "forward", 60, 0.020, 0.120),
+        row("a", "chat", 60, 0.0, 0.0, latency_s=0.180),
+    )
+    view = server(pods=(pod("a"),), rows=rows, models=configs(settings))
+    found = breakdown(view, PIPELINE, {m: model_times(view, m) for m in settings})
+    assert found is not None
+    bounds = {(s.kind, s.model): (s.low_s, s.high_s) for s in found.stages}
+    assert bounds["batching_delay", "forward"] == pytest.approx((0.0, 0.005))
+    assert bounds["busy_wait", "forward"] == pytest.approx((0.015, 0.020))
+    assert bounds["busy_wait", "preprocessing"] == (None, None), "without a delay it is measured"
+    assert bounds["forward", "forward"] == (None, None)
+
+
+def test_bounds_shrink_with_the_stages_where_members_are_shared_and_sum_to_more_than_the_whole() -> None:
+    """140 ms of a shared forward model within 70 ms: everything is halved."""
+    settings = {**SETTINGS, "forward": ModelSettings(4, 16, Batching(5_000))}
+    rows = (row("a", "forward", 60, 0.020, 0.120), row("a", "chat", 60, 0.0, 0.0, latency_s=0.070))
+    view = server(pods=(pod("a"),), rows=rows, models=configs(settings))
+    found = breakdown(view, PIPELINE, {m: model_times(view, m) for m in settings})
+    assert found is not None
+    bounds = {s.kind: (s.low_s, s.high_s) for s in found.stages}
+    assert bounds["batching_delay"] == pytest.approx((0.0, 0.0025))
+    assert bounds["busy_wait"] == pytest.approx((0.0075, 0.010))

@@ -2,6 +2,7 @@
 
 Queue time of a batching model is split: while every instance is busy the batching delay costs
 nothing, so delay = min(delay, Q/n) × P(an instance is free), inside the bounds 0 … min(delay, Q/n).
+Both parts carry their bounds; answers from the response cache wait for nothing.
 What no stage accounts for is *unexplained*, never forward pass.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from slo_tuner.attainment import usable_grid
 from slo_tuner.decision import Breakdown, StageShare
@@ -31,13 +32,24 @@ class QueueSplit:
     delay_bounds_s: tuple[float, float]
     busy_wait_s: float
 
+    @property
+    def busy_wait_bounds_s(self) -> tuple[float, float]:
+        """What is left of the queue time when the delay is at its bounds."""
+        queue_s = self.delay_s + self.busy_wait_s
+        low, high = self.delay_bounds_s
+        return max(0.0, queue_s - high), queue_s - low
 
-def split_queue(queue_s: float, settings: ModelSettings | None, busy: float | None) -> QueueSplit:
-    """`busy` is the share of instance time in use; None leaves the delay at the middle of its bounds."""
+
+def split_queue(
+    queue_s: float, settings: ModelSettings | None, busy: float | None, hit_share: float = 0.0
+) -> QueueSplit:
+    """`busy` is the share of instance time in use; None leaves the delay at the middle of its bounds. `hit_share` of
+    the requests were answered from the response cache before any queue.
+    """
     delay = (
         settings.batching.delay_us / 1e6 if settings is not None and settings.batching is not None else 0.0
     )
-    highest = min(delay, queue_s)
+    highest = min(delay * (1.0 - hit_share), queue_s)
     if highest <= 0.0:
         return QueueSplit(0.0, (0.0, 0.0), queue_s)
     instances = max(1, settings.instances) if settings is not None else 1
@@ -56,14 +68,15 @@ def breakdown(view: ServerView, pipeline: Pipeline, times: Mapping[str, Times]) 
         members = {step.model for step in config.steps}
         known = {m: t for m in members if isinstance(t := times.get(m), ModelTimes)}
         path = critical_path(config.steps, {m: t.latency_s for m, t in known.items()}, view.models)
-        stages: list[tuple[str, str, float]] = []
+        stages: list[StageShare] = []
         for step in path:
             member = known.get(step.model)
             if member is None:
                 continue
             if step.streamed:  # only its last call can be waited for, and no more than what is left
-                left = top.latency_s - sum(s for _, _, s in stages)
-                stages.append(("postprocess", step.model, max(0.0, min(member.latency_s, left))))
+                left = top.latency_s - sum(s.mean_s for s in stages)
+                last = max(0.0, min(member.latency_s, left))
+                stages.append(StageShare("postprocess", step.model, last, 0.0))
             else:
                 stages.extend(_member(view, pipeline, member))
     else:
@@ -79,17 +92,20 @@ def breakdown(view: ServerView, pipeline: Pipeline, times: Mapping[str, Times]) 
     )
 
 
-def _member(view: ServerView, pipeline: Pipeline, t: ModelTimes) -> list[tuple[str, str, float]]:
+def _member(view: ServerView, pipeline: Pipeline, t: ModelTimes) -> list[StageShare]:
+    """Stages of one model, still without their shares. Both parts of a queue in which a delay may have a part are
+    estimates.
+    """
     config = view.models.get(t.model)
     settings = config.settings if config is not None else None
-    split = split_queue(t.queue_s, settings, t.busy)
-    kind = stage_kind(pipeline, t.model)
-    parts = [
-        ("batching_delay", t.model, split.delay_s),
-        ("busy_wait", t.model, split.busy_wait_s),
-        (kind, t.model, t.compute_s * (1.0 - t.hit_share)),
-    ]
-    return [p for p in parts if p[2] > 0.0]
+    split = split_queue(t.queue_s, settings, t.busy, t.hit_share)
+    delay = StageShare("batching_delay", t.model, split.delay_s, 0.0)
+    wait = StageShare("busy_wait", t.model, split.busy_wait_s, 0.0)
+    if split.delay_bounds_s[1] > 0.0:
+        delay = replace(delay, low_s=split.delay_bounds_s[0], high_s=split.delay_bounds_s[1])
+        wait = replace(wait, low_s=split.busy_wait_bounds_s[0], high_s=split.busy_wait_bounds_s[1])
+    computing = StageShare(stage_kind(pipeline, t.model), t.model, t.compute_s * (1.0 - t.hit_share), 0.0)
+    return [one for one in (delay, wait, computing) if one.mean_s > 0.0]
 
 
 def stage_kind(pipeline: Pipeline, model: str) -> str:
@@ -100,15 +116,21 @@ def stage_kind(pipeline: Pipeline, model: str) -> str:
     return "forward" if model in pipeline.forward else "other"
 
 
-def _close(stages: list[tuple[str, str, float]], mean_s: float, model: str) -> tuple[StageShare, ...]:
+def _close(stages: list[StageShare], mean_s: float, model: str) -> tuple[StageShare, ...]:
     """Make the stages add up: the rest is unexplained; members shared with other pipelines can sum to
-    more than this one's mean, and are then scaled down together.
+    more than this one's mean, and are then scaled down together, with their bounds.
     """
-    total = math.fsum(s for _, _, s in stages)
+    total = math.fsum(one.mean_s for one in stages)
     scale = mean_s / total if total > mean_s > 0 else 1.0
-    closed = [StageShare(kind, m, s * scale, s * scale / mean_s) for kind, m, s in stages]
+    closed = [_scaled(one, scale, mean_s) for one in stages]
     rest = max(0.0, mean_s - total * scale)
     return (*closed, StageShare("unexplained", model, rest, rest / mean_s))
+
+
+def _scaled(one: StageShare, scale: float, whole_s: float) -> StageShare:
+    low, high = (None if bound is None else bound * scale for bound in (one.low_s, one.high_s))
+    mean_s = one.mean_s * scale
+    return StageShare(one.kind, one.model, mean_s, mean_s / whole_s, low, high)
 
 
 def tails(view: ServerView, pipeline: Pipeline) -> tuple[float | None, float | None]:
