@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -65,8 +65,11 @@ def _slo(one: Json) -> Text:
 def _bars(model: Json) -> Table:
     table = Table.grid(padding=(0, 2))
     ranges = any("low" in stage for stage in model["breakdown"])
-    for justify in ("left", "left", "right", *(["left"] if ranges else []), "right", "left"):
-        table.add_column(justify=justify, no_wrap=True)
+    sides: list[JustifyMethod] = ["left", "left", "right", "right", "left"]
+    if ranges:
+        sides.insert(3, "left")
+    for side in sides:
+        table.add_column(justify=side, no_wrap=True)
     for stage in model["breakdown"]:
         table.add_row(
             "queue" if stage["stage"] == "queue" else STAGES[stage["stage"]],
