@@ -66,33 +66,14 @@ class StageTime:
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
-    """One execution of a traced request by a member: when it was queued, when its computing began and when that was
-    done, in seconds from the request's start. `within` is the index of the visit whose computing asked for this one
-    (a model that calls others), None where the request itself or an ensemble did.
-    """
-
-    member: str
-    queued_s: float
-    began_s: float
-    done_s: float
-    within: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class RequestTrace:
-    """One request as the server itself traced it, from receipt to the last byte sent.
-
-    `stages` are sums by member; `visits` say when each was, a calling visit before those it asked for. They are empty
-    where only sums are known.
-    """
+    """One request as the server itself traced it, from receipt to the last byte sent."""
 
     pod: str
     model: str
     start: float
     latency_s: float
     stages: Mapping[str, StageTime]
-    visits: tuple[Visit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

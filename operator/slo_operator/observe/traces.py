@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from slo_tuner.snapshot import RequestTrace, StageTime, Visit
+from slo_tuner.snapshot import RequestTrace, StageTime
 
 POD_ATTRIBUTE = "k8s.pod.name"
 MODEL_ATTRIBUTE = "triton.model_name"
@@ -74,9 +74,10 @@ class TraceBuffer:
 
     def _complete(self, key: tuple[str, str]) -> int:
         spans = self._waiting[key]
-        if not any(s.name == ROOT_NAME for s in spans):
+        roots = [s for s in spans if s.name == ROOT_NAME]
+        if not roots:
             return 0
-        traces = read_requests(key[0], spans)
+        traces = [t for t in (read_request(key[0], root, spans) for root in roots) if t is not None]
         del self._waiting[key]
         self._waiting_spans -= len(spans)
         self._done.extend(traces)
@@ -102,36 +103,24 @@ def read_spans(body: Mapping[str, Any]) -> Iterable[tuple[str, Span]]:
             for scope in resource.get("scopeSpans", []):
                 out += [(pod, _span(raw)) for raw in scope.get("spans", [])]
         return out
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise TraceFormatError(f"not an OTLP trace request: {type(error).__name__}: {error}") from error
 
 
 def _span(raw: Mapping[str, Any]) -> Span:
     events: dict[str, int] = {}
     for event in raw.get("events", []):
-        events.setdefault(str(event["name"]), nanoseconds(event["timeUnixNano"]))
+        events.setdefault(event["name"], int(event["timeUnixNano"]))
     return Span(
-        trace=str(raw["traceId"]),
-        id=str(raw["spanId"]),
-        parent=str(raw.get("parentSpanId", "")),
-        name=str(raw["name"]),
+        trace=raw["traceId"],
+        id=raw["spanId"],
+        parent=raw.get("parentSpanId", ""),
+        name=raw["name"],
         model=_attributes(raw).get(MODEL_ATTRIBUTE, ""),
-        start_ns=nanoseconds(raw["startTimeUnixNano"]),
-        end_ns=nanoseconds(raw["endTimeUnixNano"]),
+        start_ns=int(raw["startTimeUnixNano"]),
+        end_ns=int(raw["endTimeUnixNano"]),
         events=events,
     )
-
-
-def nanoseconds(value: Any) -> int:
-    """A time as a trace writes it: an unsigned number of 64 bits, or its text. Raises ValueError for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        message = f"{str(value)[:40]!r} is no time in nanoseconds"
-        raise ValueError(message)
-    time_ns = int(value)
-    if not 0 <= time_ns < 1 << 64:
-        message = f"{str(value)[:40]} is no time in nanoseconds: 64 bits"
-        raise ValueError(message)
-    return time_ns
 
 
 def _attributes(holder: Mapping[str, Any]) -> dict[str, str]:
@@ -142,56 +131,41 @@ def _attributes(holder: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def read_requests(pod: str, spans: Sequence[Span]) -> list[RequestTrace]:
-    """The requests of one trace; those without a model or a time are left out."""
+def read_request(pod: str, root: Span, spans: list[Span]) -> RequestTrace | None:
+    """One request from its root and everything below it; None when it carries no model or no time."""
     children: dict[str, list[Span]] = defaultdict(list)
     for span in spans:
         children[span.parent].append(span)
-    roots = [span for span in spans if span.name == ROOT_NAME]
-    return [t for t in (_read_request(pod, root, children) for root in roots) if t is not None]
-
-
-def _read_request(pod: str, root: Span, children: Mapping[str, list[Span]]) -> RequestTrace | None:
-    """One request from its root and everything below it; None when it carries no model or no time."""
-    model = next((s.model for s in children.get(root.id, []) if s.model), root.model)
+    # Span ids are random, but a loop in hostile input must end all the same.
+    below, seen, frontier = [], {root.id}, list(children[root.id])
+    while frontier:
+        span = frontier.pop()
+        if span.id in seen:
+            continue
+        seen.add(span.id)
+        below.append(span)
+        frontier += children[span.id]
+    model = next((s.model for s in children[root.id] if s.model), root.model)
     latency_s = (root.end_ns - root.start_ns) / 1e9
     if not model or latency_s <= 0 or not pod:
         return None
-    visits: list[Visit] = []
     stages: dict[str, StageTime] = {}
-    # Span ids are random, but a loop in hostile input must end all the same.
-    seen = {root.id}
-    frontier: list[tuple[Span, int | None]] = [(span, None) for span in children.get(root.id, [])]
-    while frontier:
-        span, caller = frontier.pop()
-        if span.id in seen or span.name == ROOT_NAME:
-            continue
-        seen.add(span.id)
-        times = _times(span, children)
-        if times is not None:
-            queued, began, done = times
+    for span in below:
+        stage = _stage(span, children)
+        if stage is not None:
             old = stages.get(span.model, StageTime(0.0, 0.0))
-            stages[span.model] = StageTime(
-                old.queue_s + (began - queued) / 1e9, old.compute_s + (done - began) / 1e9
-            )
-            since = [(ns - root.start_ns) / 1e9 for ns in times]
-            visits.append(Visit(span.model, since[0], since[1], since[2], caller))
-            caller = len(visits) - 1
-        frontier += [(below, caller) for below in children.get(span.id, [])]
-    return RequestTrace(pod, model, root.start_ns / 1e9, latency_s, stages, tuple(visits))
+            stages[span.model] = StageTime(old.queue_s + stage.queue_s, old.compute_s + stage.compute_s)
+    return RequestTrace(pod, model, root.start_ns / 1e9, latency_s, stages)
 
 
-def _times(span: Span, children: Mapping[str, list[Span]]) -> tuple[int, int, int] | None:
-    """When one model's span was queued, began to compute and was done, in ascending order; None for ensembles, which
-    only pass on.
-    """
-    queued = span.events.get("QUEUE_START")
-    if not span.model or queued is None:
+def _stage(span: Span, children: Mapping[str, list[Span]]) -> StageTime | None:
+    """Queue and compute of one model's span; None for ensembles, which only pass on."""
+    queue_start = span.events.get("QUEUE_START")
+    if not span.model or queue_start is None:
         return None
     holders = [span, *children.get(span.id, [])]
-    began = next((s.events["COMPUTE_START"] for s in holders if "COMPUTE_START" in s.events), None)
-    done = next((s.events["COMPUTE_END"] for s in holders if "COMPUTE_END" in s.events), None)
-    if began is None or done is None:
+    start = next((s.events["COMPUTE_START"] for s in holders if "COMPUTE_START" in s.events), None)
+    end = next((s.events["COMPUTE_END"] for s in holders if "COMPUTE_END" in s.events), None)
+    if start is None or end is None:
         return None
-    began = max(queued, began)
-    return queued, began, max(began, done)
+    return StageTime(max(0, start - queue_start) / 1e9, max(0, end - start) / 1e9)
