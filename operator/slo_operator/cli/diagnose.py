@@ -6,8 +6,9 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import cache
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Final
@@ -30,6 +31,8 @@ _METRICS: Final = {
     "itl": "interTokenLatency",
     "interTokenLatency": "interTokenLatency",
 }
+#: by name, None without a repository; and what is broken of it
+Configurations = tuple[dict[str, Any] | None, list[Remark]]
 #: a metrics page that takes longer than this does not come
 FETCH_S: Final = 10.0
 #: between two looks at a running server
@@ -52,19 +55,52 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _questions(options: argparse.Namespace) -> list[Question]:
+    """What was measured, one question for each server, with all that the options add."""
     sources = [bool(options.before or options.after), bool(options.url), options.prometheus is not None]
     if sum(sources) > 1:
         raise InputError("--before and --after, --url, and --prometheus do not go together: give one of them")
+    objectives = tuple(objective(text) for text in options.slo)
     if options.prometheus is not None:
-        return _scraped(options)
-    for name in ("namespace", "at", "config", "token_file"):
-        if getattr(options, name) is not None:
-            raise InputError(f"--{name.replace('_', '-')} goes with --prometheus only")
-    return [_question(options)]
+        found, where = _scraped(options), f"the servers in {options.namespace} have"
+    else:
+        found, where = [_paged(options)], "the second page has"
+    # in the order in which they were met
+    names = dict.fromkeys(name for question in found for name in question.names)
+    if options.model is not None and options.model not in names:
+        raise InputError(f"--model {options.model}: {where} {', '.join(names)}")
+    # a repository's instances are counted by GPU
+    configurations = cache(lambda gpus: _configurations(options.repository, gpus))
+    return [
+        _completed(question, options, objectives, configurations)
+        for question in found
+        if options.model is None or options.model in question.names
+    ]
+
+
+def _completed(
+    question: Question,
+    options: argparse.Namespace,
+    objectives: tuple[Objective, ...],
+    configurations: Callable[[int], Configurations],
+) -> Question:
+    gpus = question.gpus if options.gpus is None else options.gpus
+    models, broken = configurations(gpus)
+    return replace(
+        question,
+        warnings=(*question.warnings, *broken),
+        models=models,
+        objectives=objectives,
+        only=options.model,
+        gpus=gpus,
+    )
+
+
+def _configurations(repository: str | None, gpus: int) -> Configurations:
+    return (None, []) if repository is None else _repository(Path(repository), gpus)
 
 
 def _scraped(options: argparse.Namespace) -> list[Question]:
-    """What Prometheus knows: a question for each server of the namespace."""
+    """What Prometheus knows of the namespace's servers."""
     # pydantic and an HTTP client: loaded when they are needed
     from slo_operator.config import ConfigError, OperatorConfig, load_config
     from slo_operator.observe.prometheus import Prometheus, PrometheusError
@@ -76,60 +112,28 @@ def _scraped(options: argparse.Namespace) -> list[Question]:
         raise InputError(f"--prometheus {options.prometheus}: an address such as http://HOST:9090 is needed")
     if not options.namespace:
         raise InputError("--namespace is missing: where the servers run")
-    objectives = tuple(objective(text) for text in options.slo)
     at = time.time() if options.at is None else options.at
     token_file = None if options.token_file is None else Path(options.token_file)
     try:
         config = OperatorConfig() if options.config is None else load_config(Path(options.config))
         asked = Asked(options.namespace, at, options.window, tuple(config.gateway_histograms))
-        found = questions(Prometheus(options.prometheus, FETCH_S, token_file), asked)
+        return questions(Prometheus(options.prometheus, FETCH_S, token_file), asked)
     except ConfigError as error:
         raise InputError(f"--config {error}") from None
     except (PrometheusError, NothingServedError) as error:
         raise InputError(f"--prometheus: {error}") from None
     except OSError as error:
         raise InputError(f"--token-file {options.token_file}: {error.strerror}") from None
-    names = sorted({name for question in found for name in question.names})
-    if options.model is not None and options.model not in names:
-        raise InputError(
-            f"--model {options.model}: the servers in {options.namespace} have {', '.join(names)}"
-        )
-    whole = []
-    for question in found:
-        if options.model is not None and options.model not in question.names:
-            continue
-        gpus = question.gpus if options.gpus is None else options.gpus
-        models, broken = _configurations(options, gpus)
-        whole.append(
-            replace(
-                question,
-                warnings=(*question.warnings, *broken),
-                models=models,
-                objectives=objectives,
-                only=options.model,
-                gpus=gpus,
-            )
-        )
-    return whole
 
 
-def _configurations(options: argparse.Namespace, gpus: int) -> tuple[dict[str, Any] | None, list[Remark]]:
-    return (None, []) if options.repository is None else _repository(Path(options.repository), gpus)
-
-
-def _question(options: argparse.Namespace) -> Question:
-    objectives = tuple(objective(text) for text in options.slo)
+def _paged(options: argparse.Namespace) -> Question:
+    """What two pages of one server's pods say."""
+    for name in ("namespace", "at", "config", "token_file"):
+        if getattr(options, name) is not None:
+            raise InputError(f"--{name.replace('_', '-')} goes with --prometheus only")
     pairs, seconds = _live(options) if options.url else _saved(options)
-    gpus = 1 if options.gpus is None else options.gpus
     measured, remarks = measurements(pairs, seconds)
-    names = models_of(pairs)
-    if options.model is not None and options.model not in names:
-        raise InputError(f"--model {options.model}: the second page has {', '.join(names)}")
-    models, broken = _configurations(options, gpus)
-    warnings = (*remarks, *broken)
-    return Question(
-        measured, [p.pod for p in pairs], names, warnings, models, objectives, options.model, gpus
-    )
+    return Question(measured, [p.pod for p in pairs], models_of(pairs), remarks)
 
 
 def _saved(options: argparse.Namespace) -> tuple[list[Pair], float]:

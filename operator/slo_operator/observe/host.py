@@ -46,10 +46,15 @@ def host_signals(measured: Measurements, pod: PodKey) -> HostSignals:
     )
 
 
+def of_server(by_container: Mapping[str, float]) -> float:
+    """That of the serving container where one has its name, else of all of the pod's together."""
+    return by_container.get(CONTAINER, sum(by_container.values()))
+
+
 def _cpu_used(measured: Measurements, by_container: Mapping[str, float]) -> Signal:
     if not by_container:
         return Unknown(_why(measured, PodField.CPU_CORES, _CPU))
-    return Value(by_container.get(CONTAINER, sum(by_container.values())), source=_CPU)
+    return Value(of_server(by_container), source=_CPU)
 
 
 def _throttled(measured: Measurements, shares: Mapping[str, float]) -> Signal:

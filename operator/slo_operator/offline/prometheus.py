@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from slo_operator.api.names import CONTAINER
 from slo_operator.config import GatewayHistogramConfig
 from slo_operator.observe import catalogue
+from slo_operator.observe.host import of_server
 from slo_operator.observe.measure import FIRST_WINDOW_S, Scope, measure, next_window, read_coverage, usable
 from slo_operator.observe.measured import COUNTERS, Field, Measurements, PodField
 from slo_operator.observe.prometheus import PrometheusError, Querier, Sample
@@ -117,15 +117,13 @@ def _limits(querier: Querier, scope: str, at: float) -> dict[str, float]:
     for sample in samples:
         if usable(sample.value) and sample.value > 0:
             cores[sample.labels.get("pod", "")][sample.labels.get("container", "")] = sample.value
-    return {pod: found.get(CONTAINER, sum(found.values())) for pod, found in cores.items()}
+    return {pod: of_server(found) for pod, found in cores.items()}
 
 
 def _gpus(measured: Measurements, namespace: str, pods: Sequence[str]) -> int:
     """GPUs of one pod, as their exporter attributes them; where it attributes none, one is assumed."""
-    of_pod: Mapping[str, int] = {
-        pod: len(measured.pods.get((namespace, pod), {}).get(PodField.GPU_BUSY, {})) for pod in pods
-    }
-    return max(of_pod.values(), default=0) or 1
+    fields = (measured.pods.get((namespace, pod), {}) for pod in pods)
+    return max((len(found.get(PodField.GPU_BUSY, {})) for found in fields), default=0) or 1
 
 
 def _remarks(measured: Measurements, namespace: str, pods: Sequence[str]) -> list[Remark]:
